@@ -17,7 +17,7 @@ from tests.cli.invoking import python
 from tests.roles import add_up
 
 import veilring as vr
-from veilring.measures import measure
+from veilring.measures import Measures, measure
 from veilring.nodes.cluster import RUNTIMES, RuntimeName
 from veilring.randomness import Streams
 
@@ -148,7 +148,7 @@ def test_a_class_that_no_party_has_is_measured() -> None:
     features = vr.Features(("x",), vr.Ranges((0.0,), (1.0,)), ("a", "b", "c"))
     table = vr.Table("few", np.array([[0.1], [0.9], [0.5]]), np.array([0, 1, 2]), features)
     run = vr.run(vr.RankSearch(k=1), rows, table, seed=1)
-    assert run.measures is not None
+    assert isinstance(run.measures, Measures)
     assert run.measures.recalls[2] is not None
     assert run.measures.recalls[2].value == 0.0
 

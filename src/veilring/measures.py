@@ -12,6 +12,9 @@ DeLong and Clarke-Pearson (1988). Values are computed without imaginary queries.
 than about five queries can make an interval too narrow.
 
 A class without a query has no recall and no AUC: it is left out of their means, and named.
+
+The measures of numbers are means of errors, whose intervals are from the delta method; those of the
+RMSE and of R² are symmetric about the logarithm of a mean square, which cannot become negative.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -202,6 +205,86 @@ def measure(
         reliability=bins,
         missing=missing,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class NumberMeasures:
+    """All measures of predicted numbers, in their unit.
+
+    Attributes:
+        rmse: The root of the mean squared error.
+        mae: The mean absolute error.
+        r2: The share of the variance of the true numbers that is explained, at most 1; none if they
+            are all equal.
+    """
+
+    rmse: Measured
+    mae: Measured
+    r2: Measured | None
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{label:<4}  {value}  {meaning}" for label, value, meaning in self.lines()
+        )
+
+    def lines(self) -> Iterator[tuple[str, str, str]]:
+        """Yield all measures in words: the label, the value and the meaning of each line."""
+        yield "RMSE", _in_units(self.rmse), "root of the mean squared error"
+        yield "MAE", _in_units(self.mae), "mean absolute error"
+        if self.r2 is None:
+            yield "R²", "none", "all true numbers are equal"
+        else:
+            yield "R²", _in_units(self.r2), "share of the variance that is explained"
+
+
+def _in_units(each: Measured) -> str:
+    return f"{each.value:.4g} ({each.low:.4g} to {each.high:.4g})"
+
+
+def measure_numbers(truth: Floats, predicted: Floats) -> NumberMeasures:
+    """Return all measures of predicted numbers.
+
+    Args:
+        truth: The true number of each query, shape (queries,).
+        predicted: The predicted number of each query, same shape.
+
+    Raises:
+        InputError: If there is no query, or the shapes do not fit.
+    """
+    require_that(len(truth) > 0, "truth", "there is no query to measure; give at least one")
+    require_that(
+        truth.shape == predicted.shape,
+        "predicted",
+        f"predicted has the shape {predicted.shape}; with {len(truth):,} true numbers it must be"
+        f" ({len(truth)},)",
+    )
+    errors, spread = np.abs(predicted - truth), np.square(truth - truth.mean())
+    squares, mean = np.square(errors), errors.mean()
+    reach = Z * errors.std() / np.sqrt(len(errors))
+    root = _mean_square(squares, squares.mean())
+    r2 = None
+    if spread.any():
+        lost = _mean_square(squares / spread.mean(), squares.mean() / spread.mean() ** 2 * spread)
+        r2 = Measured(1 - lost.value, 1 - lost.high, 1 - lost.low)
+    return NumberMeasures(
+        Measured(*(float(np.sqrt(each)) for each in (root.value, root.low, root.high))),
+        Measured(float(mean), max(0.0, float(mean - reach)), float(mean + reach)),
+        r2,
+    )
+
+
+def _mean_square(squares: Floats, expected: Floats) -> Measured:
+    """Return the mean of squares, with an interval that is symmetric in its logarithm.
+
+    Args:
+        expected: What is subtracted from each square before its variance is computed: the mean, or
+            the part of a ratio that follows from its denominator.
+    """
+    mean = float(squares.mean())
+    if not mean:
+        return Measured(mean, mean, mean)
+    factor = np.exp(Z * np.sqrt(np.square(squares - expected).mean() / len(squares)) / mean)
+    return Measured(mean, float(mean / factor), float(mean * factor))
 
 
 def require_names(names: Sequence[str], known: Sequence[str] = (*NUMBERS, CONFUSION)) -> None:

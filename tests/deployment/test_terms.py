@@ -117,7 +117,7 @@ INVALID: Final[list[tuple[str, Callable[[Path], Terms], list[tuple[str, str, str
         TERMS,
         PeerTerms.load,
         [
-            ('classes = ["no", "yes"]', "", "classes: the key is missing"),
+            ('classes = ["no", "yes"]', "", "classes: give the names of all classes"),
             ('["no", "yes"]', '["no", "no"]', "classes is .*without repeated names"),
             ('name = "flat"', 'name = "age"', "features is .*without repeated names"),
             ('["red", "blue"]', '["red", "red"]', r"features\.colour\.categories is .*repeated"),

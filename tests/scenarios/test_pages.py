@@ -13,7 +13,7 @@ from tests.scenarios.reporting.pages import Page
 from tests.testing.auditing.planted import AUDIT
 
 from veilring.errors import Deadlock, InputError, RunFailed
-from veilring.measures import NUMBERS
+from veilring.measures import NUMBERS, Measures
 from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.run import Failure
 from veilring.protocols.ring.attacks.findings import RingFindings
@@ -178,6 +178,7 @@ def test_numbers_are_those_of_the_report(run: RunFolder) -> None:
     shown = [row[1] for row in page.tables["accuracy-table"]]
     assert shown == [f"{getattr(report, share):.1%}" for share in shares]
     measures = report.measures
+    assert isinstance(measures, Measures)
     shown = [row[1] for row in page.tables["measures-table"]]
     assert shown == [str(measures.number(name)) for name in NUMBERS]
     _, *cells = page.tables["confusion-table"]

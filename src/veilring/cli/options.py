@@ -53,7 +53,8 @@ LabelColumn = Annotated[
     typer.Option(
         "--label",
         metavar="COLUMN",
-        help="Column of a .csv file with the class of each row. Default: the last one.",
+        help="Column of a .csv file with the label of each row: its class, or a number to predict."
+        " Default: the last one.",
     ),
 ]
 CellSeparator = Annotated[

@@ -59,7 +59,7 @@ def classify_command(
     columns: dict[str, Sequence[object]] = {**kept_columns(loaded.schema, cells, keep or ())}
     columns["label"] = loaded.named(loaded.classifier.predict(scaled)).tolist()
     if probabilities:
-        found = loaded.classifier.predict_proba(scaled).T.tolist()
+        found = loaded.probabilities(scaled).T.tolist()
         names = (f"probability of {name}" for name in loaded.schema.classes)
         columns |= dict(zip(names, found, strict=True))
     write_answer(as_csv(columns), out, "free some space and classify again")

@@ -10,7 +10,14 @@ import numpy as np
 
 from veilring.data.cells import Cells
 from veilring.data.columns import FeatureTerms, features_of, numbers_of
-from veilring.data.schema import OUTSIDE_MAX, RowSchema, fits_of, header_of, read_labels
+from veilring.data.schema import (
+    OUTSIDE_MAX,
+    RowSchema,
+    fits_of,
+    header_of,
+    label_terms,
+    read_labels,
+)
 from veilring.errors import InputError
 
 # Factors of the metric system that a wrong unit may differ by.
@@ -35,7 +42,7 @@ class Finding(NamedTuple):
 def check_file(schema: RowSchema, cells: Cells) -> list[Finding]:
     """Return all differences between a party's file and the schema, those that are wrong first."""
     label = schema.label or [*cells][-1]
-    columns = (*schema.features, FeatureTerms(name=label, categories=schema.classes))
+    columns = (*schema.features, label_terms(label, schema.classes, schema.target))
     found, headers = list[Finding](), dict[str, str]()
     for column in columns:
         try:
@@ -80,7 +87,7 @@ def _about_column(
     """Yield the findings about one column's cells."""
     name = column.name
     try:
-        if is_label:
+        if is_label and schema.target is None:
             yield from _absent_classes(schema, cells, name)
             return
         features_of(column, cells)

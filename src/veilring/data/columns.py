@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from math import floor, log10
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import numpy as np
@@ -38,6 +39,7 @@ _DOTTED: Final = re.compile(
 )
 _COMMA: Final = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?", re.ASCII)
 _THOUSANDS: Final = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+", re.ASCII)
+_STEP_ERROR: Final = 1e-9  # relative, of a division of decimal fractions
 _NOT_A_NUMBER: Final = float("nan")
 
 
@@ -180,6 +182,57 @@ class FeatureTerms(Section):
         if self.meaning == "date":
             return f"a date ({date_of(self.low)} to {date_of(self.high)})"
         return f"a number ({self.low:g} to {self.high:g})"
+
+
+STEPS_MAX: Final = 2**31 - 2
+"""The maximum number of steps of a target: sums over 2^32 rows then fit into words of 64 bits."""
+_DIGITS: Final = 14  # of a float; the last ones are rounding errors of a sum of steps
+
+
+class Target(Section):
+    """A number as the label, which is predicted rather than a class.
+
+    A label is then a whole number from 0 to `steps`: the steps of the resolution above `low`.
+
+    Attributes:
+        low: The minimum; lower values are clipped to it.
+        high: The maximum, a whole number of steps above the minimum; higher values are clipped.
+        resolution: The size of a step. Values and predictions are rounded to whole steps.
+    """
+
+    low: float
+    high: float
+    resolution: float = Field(gt=0)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps from the minimum to the maximum."""
+        return round((self.high - self.low) / self.resolution)
+
+    def require_sound(self) -> None:
+        """Refuse a range that is empty, or that is not a whole number of steps."""
+        exact = (self.high - self.low) / self.resolution
+        fits = 1 <= round(exact) <= STEPS_MAX and abs(exact - round(exact)) <= _STEP_ERROR * exact
+        require_key_that(
+            fits,
+            "target",
+            f"the range from {self.low:g} to {self.high:g} has {exact:,.6g} steps of"
+            f" {self.resolution:g}; choose a resolution that divides it into 1 to {STEPS_MAX:,}"
+            " whole steps",
+        )
+
+    def labels_of(self, values: Floats) -> Ints:
+        """Return values as numbers of steps, clipped to the range, in the same shape."""
+        steps = (np.clip(values, self.low, self.high) - self.low) / self.resolution
+        return np.rint(steps).astype(np.int64)
+
+    def values_of(self, labels: Ints) -> Floats:
+        """Return numbers of steps as values, in the same shape."""
+        places = _DIGITS - floor(log10(max(abs(self.low), abs(self.high))))
+        return np.asarray(np.round(self.low + labels * self.resolution, places), np.float64)
+
+    def __str__(self) -> str:
+        return f"a number from {self.low:g} to {self.high:g} in steps of {self.resolution:g}"
 
 
 FeatureList = Annotated[

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import cached_property, partial
 from io import StringIO
 from itertools import islice
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Bools, Floats
 from veilring.data.cells import AUTO, FIRST_LINE, Cells, Reading, Separator, place_of
-from veilring.data.columns import all_of, day_of
+from veilring.data.columns import Target, all_of, day_of
 from veilring.data.table import Table, encode_columns
 from veilring.errors import InputError
 
@@ -46,6 +47,14 @@ FAR: Final = 100.0
 # Free text and names: each value becomes a feature shared by hardly two rows.
 MANY_CATEGORIES: Final = 0.5
 _SHOWN: Final = 40  # enough of a cell to find it in its file
+# Rounding to a thousandth of the range changes no prediction by more than its error.
+TARGET_STEPS_MIN: Final = 10**3
+# More digits than this reveal nothing that a mean of noisy numbers keeps.
+TARGET_STEPS_MAX: Final = 10**6
+_NUMBERS_ARE: Final = (
+    "; a number is predicted by --protocol rank-search or release, if it is chosen with --label or"
+    " a schema has its range as `target`, and by RankSearchRegressor and ReleasedRegressor"
+)
 LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
 # A number as every CSV reader writes it, and the words for values that are not finite.
 _NUMBER: Final = re.compile(
@@ -227,13 +236,41 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
     allowed = f"with {rows} rows, a label may have at most {most} classes (whole numbers or words)"
     if not is_chosen:
         allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
-    if are_numbers and not (column.numbers % 1 == 0).all():
+    if are_numbers:
+        allowed += _NUMBERS_ARE
+    is_finite = are_numbers and bool(np.isfinite(column.numbers).all())
+    if are_numbers and not (is_finite and (column.numbers % 1 == 0).all()):
         raise _in_column(file, column, f"not all of its numbers are whole; {allowed}")
     if column.different > CLASSES_SURE and not np.isnan([*map(day_of, column.cells)]).any():
         raise _in_column(file, column, f"it has {column.different} different dates; {allowed}")
     if column.different > most:
         kind = "numbers" if are_numbers else "words"
         raise _in_column(file, column, f"it has {column.different} different {kind}; {allowed}")
+
+
+def target_of(file: str, column: TextColumn) -> Target | None:
+    """Return the range of a label whose cells are numbers but no classes, from its rows.
+
+    Its resolution is that of the cells, but from 1 / `TARGET_STEPS_MAX` to 1 / `TARGET_STEPS_MIN`
+    of the range: a mean is finer than whole numbers, and more digits say nothing.
+    """
+    try:
+        require_classes(file, column, is_chosen=True)
+    except InputError:
+        is_range = column.is_number.all() and np.isfinite(column.numbers).all()
+        if not is_range or column.different == 1:
+            raise
+    else:
+        return None
+    numbers = [Decimal(cell) for cell in column.cells]
+    low, high = min(numbers), max(numbers)
+    finest, coarsest = ((high - low) / steps for steps in (TARGET_STEPS_MAX, TARGET_STEPS_MIN))
+    place = min(int(each.as_tuple().exponent) for each in numbers)
+    place = min(max(place, finest.adjusted() + 1), coarsest.adjusted())
+    step = Decimal(1).scaleb(place)
+    low = (low / step).to_integral_value(ROUND_FLOOR) * step
+    high = (high / step).to_integral_value(ROUND_CEILING) * step
+    return Target(low=float(low), high=float(high), resolution=float(step))
 
 
 def require_features(file: str, columns: Sequence[TextColumn]) -> None:
@@ -342,7 +379,8 @@ def read_csv(
 
     Args:
         path: The file; a pipe is read once.
-        label: The column with the class of each row; by default the last one.
+        label: The column with the label of each row; by default the last one. If it is chosen and
+            its numbers are no classes, it is a number to predict, with the range of the rows.
         needs_label: Whether to refuse a file of one column. If not, this column is a feature, and
             all rows have one class with an empty name.
     """
@@ -365,8 +403,10 @@ def read_columns(cells: Cells, *, label: str | None = None, needs_label: bool = 
     others = [column for column in columns if column is not labels]
     typed = all_of(partial(_typed, file, column) for column in others)
     features = {column.name: cells for column, cells in zip(others, typed, strict=True)}
-    require_classes(file, labels, is_chosen=label is not None)
-    table = encode_columns(file, features, np.array(labels.cells, np.str_))
+    target = None if label is None else target_of(file, labels)
+    if target is None:
+        require_classes(file, labels, is_chosen=label is not None)
+    table = encode_columns(file, features, np.array(labels.cells, np.str_), target)
     notes = notes_of(columns, labels, is_chosen=label is not None)
     return replace(table, label_name=chosen, notes=notes)
 

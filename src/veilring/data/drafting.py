@@ -25,6 +25,7 @@ from veilring.data.csv import (
     TextColumn,
     are_keys,
     require_classes,
+    target_of,
 )
 from veilring.data.schema import RowSchema, parts_of_header
 from veilring.data.table import CATEGORIES_MAX, number_classes
@@ -32,6 +33,7 @@ from veilring.errors import InputError
 
 _SHOWN: Final = 40  # enough of a cell to find it in its file
 _FROM_ROWS: Final = "from rows"
+_LABEL: Final = {"label", "classes", "target"}
 _HEADER: Final = """\
 # Draft of a public schema, made from the rows of {source}.
 #
@@ -55,7 +57,7 @@ class Draft(NamedTuple):
         schema, label = self.schema, self.schema.label
         parts = [_HEADER.format(source=self.source, mark=_FROM_ROWS)]
         parts += [f"# {self.found[label]}\n"]
-        parts += [tomli_w.dumps({"label": label, "classes": list(schema.classes)})]
+        parts += [tomli_w.dumps(schema.model_dump(mode="json", include=_LABEL))]
         for feature in schema.features:
             parts += [
                 f"\n# {self.found[feature.name]}\n[[features]]\n",
@@ -102,14 +104,14 @@ def draft_schema(cells: Cells, label: str | None = None) -> Draft:
             field=cells.source,
         )
     chosen = _label_of(cells, label)
-    classes, about_label = _classes(cells, chosen, is_chosen=label is not None)
+    labels, about_label = _labels(cells, chosen, is_chosen=label is not None)
     found, features = {chosen: about_label}, list[FeatureTerms]()
     names = _names_of(cells)
     for header in cells:
         if header != chosen:
             feature, found[names[header]] = _column(names[header], header, cells)
             features.append(feature)
-    schema = RowSchema(label=chosen, classes=classes, features=tuple(features))
+    schema = RowSchema(label=chosen, features=tuple(features), **labels)
     schema.require_sound()
     return Draft(cells.source, schema, found)
 
@@ -130,19 +132,25 @@ def _label_of(cells: Cells, label: str | None) -> str:
     return label
 
 
-def _classes(cells: Cells, label: str, *, is_chosen: bool) -> tuple[tuple[str, ...], str]:
+def _labels(cells: Cells, label: str, *, is_chosen: bool) -> tuple[dict[str, Any], str]:
+    """Return the classes or the target, with what was found about the label in words."""
     column, gaps = _without_gaps(label, cells)
     if not len(column):
         raise InputError.because(
             f"{cells.source}, column {label!r}, the label, is empty; choose another with --label",
             field="label",
         )
+    without = f"; {gaps:,} rows have no label: remove them" if gaps else ""
+    target = target_of(cells.source, column) if is_chosen else None
+    if target is not None:
+        about = f"{label!r}: the label, {target}; its range is {_FROM_ROWS}{without}"
+        return {"target": target}, about
     require_classes(cells.source, column, is_chosen=is_chosen)
+    other = "; to predict it as a number, give a `target` instead" if column.are_numbers else ""
     _, classes = number_classes(cells.source, np.array(column.cells, np.str_))
-    without = f"; {gaps:,} rows have no class: remove them" if gaps else ""
     return (
-        classes,
-        f"{label!r}: the label; its classes are {_FROM_ROWS}: add those missing{without}",
+        {"classes": classes},
+        f"{label!r}: the label; its classes are {_FROM_ROWS}: add those missing{other}{without}",
     )
 
 

@@ -34,6 +34,7 @@ from veilring.data.cells import Cells, Reading, Words
 from veilring.data.columns import (
     FeatureList,
     FeatureTerms,
+    Target,
     all_of,
     check_features,
     features_of,
@@ -133,14 +134,26 @@ def _require_unit(feature: FeatureTerms, header: str, cells: Cells) -> None:
         )
 
 
-def read_labels(cells: Cells, classes: Sequence[str], label: str = "") -> Ints:
-    """Return the number of each row's class.
+def read_labels(
+    cells: Cells, classes: Sequence[str], label: str = "", target: Target | None = None
+) -> Ints:
+    """Return the number of each row's class, or of its steps in a target.
 
     Args:
         label: The column with the label; by default the last one.
     """
+    name = label or [*cells][-1]
+    if target is not None:
+        return target.labels_of(numbers_of(label_terms(name, classes, target), cells))
     note = "" if label else " (the last column is taken as the label; move the label there)"
-    return look_up(cells, label or [*cells][-1], classes, note=note)
+    return look_up(cells, name, classes, note=note)
+
+
+def label_terms(name: str, classes: Sequence[str], target: Target | None) -> FeatureTerms:
+    """Return the label as a column, for the functions that read and check columns."""
+    if target is None:
+        return FeatureTerms(name=name, categories=tuple(classes))
+    return FeatureTerms(name=name, low=target.low, high=target.high)
 
 
 class Fit(NamedTuple):
@@ -222,18 +235,28 @@ def _refusal(source: str, fit: Fit, outside_max: float) -> ScenarioError:
 
 
 class RowSchema(Section):
-    """The schema of a row: the label with its classes, and all other columns.
+    """The schema of a row: the label with its classes or its range, and all other columns.
 
     Attributes:
-        label: The column with the class of each row; by default the last one of a file.
-        classes: The names of all classes.
+        label: The column with the label of each row; by default the last one of a file.
+        classes: The names of all classes, if the label is a class.
+        target: The range and the resolution of the label, if it is a number.
         features: All other columns.
     """
 
     label: str = Field(
         "", description="the header of a column, or nothing", exclude_if=lambda label: not label
     )
-    classes: Words = Field(min_length=1, description="a list of different names of classes")
+    classes: Words = Field(
+        (),
+        description="a list of different names of classes",
+        exclude_if=lambda classes: not classes,
+    )
+    target: Target | None = Field(
+        None,
+        description="a table with low, high and resolution",
+        exclude_if=lambda target: target is None,
+    )
     features: FeatureList = Field(min_length=1)
 
     @property
@@ -260,12 +283,25 @@ class RowSchema(Section):
                 )
         lows, highs = zip(*ranges, strict=True)
         return Features(
-            tuple(names), Ranges(lows, highs), self.classes, tuple(categories), self.features
+            tuple(names),
+            Ranges(lows, highs),
+            self.classes,
+            tuple(categories),
+            self.features,
+            self.target,
         )
 
     def require_sound(self) -> None:
         """Refuse incompatible classes and columns."""
+        require_key_that(
+            bool(self.classes) == (self.target is None),
+            "classes",
+            "give the names of all classes; or, if the label is a number, its range as `target = {"
+            " low = …, high = …, resolution = … }` instead",
+        )
         require_different("classes", self.classes)
+        if self.target is not None:
+            self.target.require_sound()
         check_features(self.features)
         require_key_that(
             not self.features or self.width > 0,
@@ -298,7 +334,10 @@ class RowSchema(Section):
         """
         cells = self.read(path, reading, with_label=True)
         rows = self.rows_of(cells)
-        if check_ranges(self.features, cells, outside_max, log) == 1:
+        numbers = self.features
+        if self.target is not None:
+            numbers += (label_terms(self.label or [*cells][-1], (), self.target),)
+        if check_ranges(numbers, cells, outside_max, log) == 1:
             log.warning("%s has only 1 row; check that the file is complete", path.name)
         return rows
 
@@ -376,7 +415,7 @@ class RowSchema(Section):
         ]
         if not with_label:
             return np.hstack(all_of(reads)), np.zeros(cells.rows, np.int64)
-        reads.append(partial(read_labels, cells, self.classes, self.label))
+        reads.append(partial(read_labels, cells, self.classes, self.label, self.target))
         *columns, labels = all_of(reads)
         return np.hstack(columns), labels
 
@@ -408,6 +447,13 @@ def kept_columns(schema: RowSchema, cells: Cells, keep: Sequence[str]) -> dict[s
             raise InputError("keep", name, f"a column of {cells.source}: {others}")
         kept[name] = cells.texts[name]
     return {name: list(texts) for name, texts in kept.items()}
+
+
+def schema_of(features: Features) -> RowSchema:
+    """Return the schema of rows with these features and labels; the column of the label is open."""
+    if features.target is None:
+        return RowSchema(classes=features.classes, features=feature_terms(features))
+    return RowSchema(target=features.target, features=feature_terms(features))
 
 
 def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:

@@ -40,8 +40,9 @@ def load(
             `openml:NAME`; the path of a CSV file, which ends in `.csv`, of a Parquet file, or of a
             file that `read_npz` takes, which ends in `.npz`; or a data frame of pandas, polars or
             Arrow.
-        label: The column of a CSV or Parquet file or frame with the class of each row; by default
-            that of the schema, or the last one.
+        label: The column of a CSV or Parquet file or frame with the label of each row; by default
+            that of the schema, or the last one. If it is chosen and its numbers are no classes, it
+            is a number to predict.
         separator: For a CSV file without a schema: the separator between cells.
         schema: The public schema of such a file or frame: a TOML file with the columns and the
             classes, such as terms. Ranges, categories and classes are then those of the schema, and

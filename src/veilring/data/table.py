@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.arrays import Floats, Ints
-from veilring.data.columns import FeatureTerms
+from veilring.data.columns import FeatureTerms, Target
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require_that
 from veilring.randomness import Streams
@@ -27,6 +27,8 @@ TEST_SHARE: Final = 0.25
 """The default share of rows that are held out."""
 
 ColumnValues = Floats | NDArray[np.str_]
+OPTIONAL: Final = "optional"
+"""Marks a field that hashes leave out while it is None: values without it keep their hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +115,15 @@ class Features:
     Attributes:
         names: The names of the features.
         ranges: The range of each feature.
-        classes: The names of the classes, at least one; labels are positions in it.
+        classes: The names of the classes, of which labels are positions; none if the label is a
+            number.
         categories: The columns of categories that became features of 0 and 1, by position; all
             other features were numbers.
         declared: The columns as a schema declares them; none if the table has no schema.
+        target: The range of the label, if that is a number; labels are then steps in it.
 
     Raises:
-        InputError: If the numbers of ranges and names differ.
+        InputError: If the numbers of ranges and names differ, or the target has no whole steps.
     """
 
     names: tuple[str, ...]
@@ -127,6 +131,7 @@ class Features:
     classes: tuple[str, ...]
     categories: tuple[Categories, ...] = ()
     declared: tuple[FeatureTerms, ...] = ()
+    target: Target | None = field(default=None, metadata={OPTIONAL: True})
 
     def __post_init__(self) -> None:
         if len(self.ranges) != len(self.names):
@@ -134,6 +139,8 @@ class Features:
                 f"there are {len(self.ranges)} ranges for {len(self.names)} named features",
                 field="ranges",
             )
+        if self.target is not None:
+            self.target.require_sound()
 
     @classmethod
     def of_numbers(cls, features: int, classes: int | tuple[str, ...]) -> Self:
@@ -149,6 +156,33 @@ class Features:
         return len(self.names)
 
     @property
+    def label_count(self) -> int:
+        """The number of possible labels, which are whole numbers from 0."""
+        return len(self.classes) if self.target is None else self.target.steps + 1
+
+    @property
+    def joint_width(self) -> int:
+        """The number of features, and of the target if the label is a number."""
+        return len(self) + (self.target is not None)
+
+    def with_target(self, rows: Floats, labels: Ints) -> Floats:
+        """Return rows with the target, scaled into [0, 1], as one more column, if there is one."""
+        if self.target is None:
+            return rows
+        return np.column_stack([rows, labels / self.target.steps])
+
+    @property
+    def label_text(self) -> str:
+        """The possible labels, in a few words."""
+        return f"{len(self.classes)} classes" if self.target is None else str(self.target)
+
+    def named(self, labels: Ints) -> tuple[str, ...] | tuple[float, ...]:
+        """Return the names of the classes that are labels, or the numbers, of shape (labels,)."""
+        if self.target is None:
+            return tuple(self.classes[label] for label in labels)
+        return tuple(self.target.values_of(labels).tolist())
+
+    @property
     def is_categorical(self) -> bool:
         """Whether all columns were categories, so no feature was a number."""
         return sum(len(each.values) for each in self.categories) == len(self)
@@ -160,7 +194,7 @@ class Rows:
 
     Attributes:
         features: Shape (rows, features), scaled by public ranges into [0, 1].
-        labels: Shape (rows,), class numbers from 0.
+        labels: Shape (rows,), class numbers from 0, or steps of a target.
 
     Raises:
         InputError: If the shapes do not match, a feature is outside [0, 1] or a label is negative.
@@ -194,7 +228,11 @@ class Rows:
 
 
 def check_rows(rows: Rows, features: int, classes: int) -> None:
-    """Refuse rows of another schema."""
+    """Refuse rows of another schema.
+
+    Args:
+        classes: The number of possible labels.
+    """
     if rows.features.shape[1] != features:
         raise InputError.because(
             f"the rows have {rows.features.shape[1]} features; the parameters have {features}",
@@ -218,12 +256,12 @@ def in_unit_cube(features: Floats) -> bool:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Table:
-    """A data set for classification. Its values are never shown.
+    """A data set with labels: classes, or numbers. Its values are never shown.
 
     Attributes:
         name: The source of the table.
         X: Shape (rows, features), finite.
-        y: Shape (rows,), positions in `features.classes`.
+        y: Shape (rows,), positions in `features.classes`, or steps of `features.target`.
         features: The public schema; parts of a table keep that of the whole.
         label_name: The name of the label's column.
         notes: Possible mistakes in its file, one sentence each.
@@ -243,8 +281,11 @@ class Table:
 
     def __post_init__(self) -> None:
         _require_values(self.X, len(self.y), len(self.features))
-        if not np.isin(self.y, np.arange(len(self.features.classes))).all():
-            raise InputError.because("every label must be an index into `classes`", field="labels")
+        if not ((self.y >= 0) & (self.y < self.features.label_count)).all():
+            raise InputError.because(
+                "every label must be an index into `classes`, or a step of the target",
+                field="labels",
+            )
 
     @classmethod
     def of(
@@ -256,20 +297,23 @@ class Table:
         classes: tuple[str, ...],
         *,
         categories: tuple[Categories, ...] = (),
+        target: Target | None = None,
     ) -> Self:
         """Return a table of at least one row, with ranges computed from its rows.
 
         Args:
             name: The source of the table.
             X: Shape (rows, features), finite.
-            y: Shape (rows,), positions in `classes`.
+            y: Shape (rows,), positions in `classes`, or steps of the target.
             categories: The columns that were categories.
+            target: The range of the label, if that is a number.
 
         Raises:
             InputError: If the shapes do not match, a value is not finite or a label has no name.
         """
         _require_values(X, len(y), len(names))
-        return cls(name, X, y, Features(names, Ranges.of(X), classes, categories))
+        features = Features(names, Ranges.of(X), classes, categories, target=target)
+        return cls(name, X, y, features)
 
     @classmethod
     def from_frame(cls, frame: Any, **given: Any) -> "Table":  # noqa: ANN401  (of any library)
@@ -288,7 +332,7 @@ class Table:
 
     def __repr__(self) -> str:
         shape = f"{len(self)} rows, {len(self.features)} features"
-        return f"Table({self.name!r}: {shape}, {len(self.features.classes)} classes)"
+        return f"Table({self.name!r}: {shape}, {self.features.label_text})"
 
     def describe(self) -> str:
         """Describe in one line which columns are numbers, categories and the label."""
@@ -298,7 +342,7 @@ class Table:
         if categories:
             sizes = [f"{each.column} {len(each.values)}" for each in categories]
             columns.append(f"{len(sizes)} of categories ({', '.join(sizes)})")
-        label = f"label {self.label_name!r} ({len(self.features.classes)} classes)"
+        label = f"label {self.label_name!r} ({self.features.label_text})"
         return f"{self.name}: columns: {', '.join(columns)}; {label}"
 
     def take(self, rows: Ints) -> "Table":
@@ -470,9 +514,12 @@ def _by_dirichlet(
 
 
 def encode_columns(
-    name: str, columns: Mapping[str, ColumnValues], labels: NDArray[np.str_]
+    name: str,
+    columns: Mapping[str, ColumnValues],
+    labels: NDArray[np.str_],
+    target: Target | None = None,
 ) -> Table:
-    """Return a table with unchanged numbers, one-hot categories and numbered classes.
+    """Return a table with unchanged numbers, one-hot categories and numbered labels.
 
     A column of categories becomes one feature for each of its values, 1 if a row has it and 0
     otherwise, named `column=value`, in the order of the values. Classes are in numerical order if
@@ -481,6 +528,7 @@ def encode_columns(
     Args:
         columns: At least one, each of shape (rows,).
         labels: Shape (rows,).
+        target: The range of the labels, if they are numbers.
     """
     if not len(labels):
         raise InputError.because(
@@ -499,9 +547,12 @@ def encode_columns(
             categories.append(Categories(column, len(feature_names), found))
         blocks.append(block)
         feature_names += [column] if found is None else [f"{column}={value}" for value in found]
-    numbers, classes = number_classes(name, labels)
-    X, names = np.hstack(blocks), tuple(feature_names)
-    return Table.of(name, X, numbers, names, classes, categories=tuple(categories))
+    if target is None:
+        numbers, classes = number_classes(name, labels)
+    else:
+        numbers, classes = target.labels_of(labels.astype(np.float64)), ()
+    X, names, kept = np.hstack(blocks), tuple(feature_names), tuple(categories)
+    return Table.of(name, X, numbers, names, classes, categories=kept, target=target)
 
 
 def number_classes(table: str, labels: NDArray[np.str_]) -> tuple[Ints, tuple[str, ...]]:

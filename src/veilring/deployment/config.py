@@ -11,9 +11,16 @@ from pydantic import Field, ValidationError
 from typing_extensions import override
 
 from veilring.arrays import Floats
-from veilring.config import Agreed, Section, missing_file, read_tables, scenario_error
+from veilring.config import (
+    Agreed,
+    Section,
+    as_scenario_errors,
+    missing_file,
+    read_tables,
+    scenario_error,
+)
 from veilring.data.cells import Reading, Words, read_particulars
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, feature_terms, kept_columns
+from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, kept_columns, schema_of
 from veilring.data.table import Table
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
@@ -280,19 +287,25 @@ class Schema(RowSchema, Terms):
     def facts(self, parties: int, rows: int | None = None) -> Facts:
         """Return the public facts about the data of the given number of parties."""
         schema = self.encoded if self.features else None  # embeddings have none
-        return Facts(parties, self.width, len(self.classes), rows, schema=schema)
+        if schema is None:
+            return Facts(parties, self.width, len(self.classes), rows)
+        return Facts.of(parties, schema, rows=rows)
 
     @classmethod
     def of_table(cls, table: Table, **tables: Any) -> Self:
         """Return terms that fit a table, for examples in which one process has all rows.
 
         Args:
-            table: All rows; the ranges are the table's own, see `feature_terms`.
+            table: All rows; the ranges are the table's own, see `schema_of`.
         """
-        columns = {"classes": table.features.classes, "features": feature_terms(table.features)}
+        schema = schema_of(table.features)
+        columns = {key: getattr(schema, key) for key in schema.model_fields_set}
         return cls.of(**columns | tables)
 
     @override
     def checked(self, parties: int | None = None) -> Self:
         self.require_sound()
+        if self.system is not None:
+            with as_scenario_errors({"name": "target"}, "protocol"):
+                self.system.check_label(self.target)
         return self

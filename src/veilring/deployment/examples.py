@@ -136,7 +136,7 @@ def write_table(
     columns: list[list[object]] = [[key, *ids]] if ids else []
     columns += _features_of(table) if encoded else _columns_of(table)
     if labelled:
-        columns.append(["label", *(table.features.classes[label] for label in table.y.tolist())])
+        columns.append(["label", *table.features.named(table.y)])
     with open_private(path, "w") as file:
         csv.writer(file).writerows(zip(*columns, strict=True))
 
@@ -339,7 +339,7 @@ def _only(table: Table, column: str) -> Table:
     if column not in _columns(table):
         raise InputError("--column", column, f"a column: {', '.join(_columns(table))}")
     if column == table.label_name:
-        labels = np.array(table.features.classes)[table.y]
+        labels = np.array(table.features.named(table.y), np.str_)
         return encode_columns(table.name, {column: labels}, labels)
     features, ranges = table.features, table.features.ranges
     categories = {each.column: each for each in features.categories}

@@ -155,7 +155,7 @@ class PeerTerms(Schema, MemberTerms):
 
     @override
     def promise(self, parties: int) -> Promise:
-        return self.protocol.promise(parties=parties).among(self.rows)
+        return self.protocol.promise_about(self.facts(parties))
 
     @override
     def read_own(self, config: "MemberConfig", parties: int) -> tuple[Rows, None]:
@@ -324,7 +324,8 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     local.
 
     Returns:
-        The kept columns, and the name of the class of each row, in order: the column `label`.
+        The kept columns, and the name of the class or the predicted number of each row, in order:
+        the column `label`.
 
     Raises:
         BudgetExhausted: If a member's budget is insufficient.
@@ -339,7 +340,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
         labels = membership.labels(result, features)
     else:
         labels = await _ask_batches(client, terms, features, membership.batch_max)
-    return {**kept, "label": [terms.classes[label] for label in labels]}
+    return {**kept, "label": list(map(str, terms.encoded.named(labels)))}
 
 
 async def fetch_model(config: ClientConfig) -> PublicModel:
@@ -362,7 +363,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
 
 async def _ask_batches(client: Client, terms: PeerTerms, features: Floats, size: int) -> Ints:
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
-    role = peer_client(terms.digest, len(terms.classes), price)
+    role = peer_client(terms.digest, terms.encoded.label_count, price)
     labels = np.zeros(len(features), dtype=np.int64)
     async with client.connect(terms.keys) as connection:
         for first in range(0, len(features), size):

@@ -1,6 +1,6 @@
-"""scikit-learn classifiers for all systems.
+"""scikit-learn classifiers for all systems, and regressors for those that predict numbers.
 
-Each classifier plays all parties of its protocol in one process, with the same steps that networked
+Each of them plays all parties of its protocol in one process, with the same steps that networked
 parties run. Accuracy, cost and spent budget therefore equal those of a deployment. Privacy does
 not: the caller of `fit` has all rows, and a fitted model (or its pickle) contains them, along with
 the randomness of all parties. Use an estimator to predict, on data that you may look at, the
@@ -27,7 +27,9 @@ with name_missing_extras():
         OwnerRadiusClassifier,
         PrivateKNNClassifier,
         RankSearchClassifier,
+        RankSearchRegressor,
         ReleasedClassifier,
+        ReleasedRegressor,
         TreeWalkClassifier,
         as_classifier,
         classifier_of,
@@ -45,7 +47,9 @@ __all__ = (
     "Promise",
     "RangesLike",
     "RankSearchClassifier",
+    "RankSearchRegressor",
     "ReleasedClassifier",
+    "ReleasedRegressor",
     "Seed",
     "SystemClassifier",
     "TreeWalkClassifier",

@@ -5,6 +5,7 @@ import hmac
 import inspect
 import operator
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -15,18 +16,20 @@ from typing import Any, ClassVar, Final, Self, TypeAlias, cast
 import numpy as np
 from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey, attribute_meanings, describe_keys
-from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
+from veilring.data.columns import Target
+from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Features, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
-from veilring.measures import NO_SCORES, Measures, measure
+from veilring.measures import NO_SCORES, Measures, NumberMeasures, measure, measure_numbers
 from veilring.nodes.party import by_party
-from veilring.privacy.checks import require, require_that
+from veilring.privacy.checks import floats, require, require_that
 from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
 from veilring.protocols.system import PARTIES, Scored, Setup, System
 from veilring.randomness import KEY_BYTES, Streams, keyed
@@ -106,6 +109,13 @@ RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
 Seed: TypeAlias = int | RandomState | Generator | None
 """The seed of experiments; by default the parties' randomness is cryptographic."""
 
+TARGETS_TELL: Final = (
+    "The range of the target was computed from the rows and reveals something about them, so no ε"
+    " holds: give target_range."
+)
+"""The sentence of a note for a range computed from private targets."""
+STEPS: Final = 1000
+"""The steps of a target's range whose resolution is not given."""
 _PARTITIONS: Final = ("iid", "dirichlet", "by-label")
 _DEALT: Final = (
     DescribedKey("parties", PARTIES, "a whole number of at least 3", "The number of parties."),
@@ -147,27 +157,10 @@ _ENDS: Final = 2
 _RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or one a column"
 
 
-def _reveals_scores(model: "SystemClassifier") -> bool:
-    """Return whether labels come with scores; otherwise raise the reason."""
-    system = model._make_system()  # noqa: SLF001  (a class of this module)
-    if not system.reveals_scores:
-        raise AttributeError(f"{system.name}: {NO_SCORES}")
-    return True
-
-
-class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier that plays all parties of a system and reports cost and guarantee.
-
-    The parties answer one batch of queries for each `predict`. A repeated batch is answered from
-    memory, and nothing is spent. The constructor takes the parameters of the system, with the
-    system's own defaults, followed by some that a deployment does not have. Changed parameters take
-    effect at the next `fit`. A class for another system only needs to name the system::
-
-        class MyClassifier(SystemClassifier):
-            _system = MySystem
+class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """The shared base of classifiers and regressors.
 
     Attributes:
-        classes_: The sorted class labels. The set of classes is treated as public.
         ranges_origin_: The origin of the ranges.
         system_: The system, with the parameters used in `fit`.
         setup_: The parties with their rows, and the public parameters; none under LDP, where each
@@ -183,6 +176,9 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     """The parameters of the system that the constructor does not take; they keep their defaults."""
     _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The facts that differ from the system's, for a parameter with another meaning here."""
+    _is_numeric: ClassVar[bool] = False
+    """Whether labels are numbers."""
+    _last: ClassVar[tuple[DescribedKey, ...]] = _LAST
     _own: ClassVar[tuple[DescribedKey, ...]] = _DEALT
     """The parameters besides those of the system, `ranges` and `random_state`."""
     _first: ClassVar[tuple[str, ...]] = ("epsilon",)
@@ -191,7 +187,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "_system" in vars(cls):
-            keys = [*cls._taken(), *cls._own, *_LAST]
+            keys = [*cls._taken(), *cls._own, *cls._last]
             cls.__init__ = _constructor(keys, cls._first)  # type: ignore[method-assign]  # each class has its own
             cls.__doc__ = _documented(cls, keys)
 
@@ -244,16 +240,15 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
         Args:
             X: The rows, shape (rows, features).
-            y: The class of each row.
+            y: The label of each row: its class, or a number.
 
         Warns:
             PrivacyLeakWarning: If ranges or a seed reveal more than any ε allows.
         """
         before = vars(self).copy()
         try:
-            rows, labels = validate_data(self, X, y)
-            check_classification_targets(labels)
-            self.classes_, numbers = np.unique(labels, return_inverse=True)
+            rows, labels = validate_data(self, X, y, y_numeric=self._is_numeric)
+            numbers = self._numbered(labels)
             self._is_seeded = self.random_state is not None
             self._begin(rows, numbers, generator_of(self.random_state))
             promised = self.deployment_privacy_
@@ -265,39 +260,23 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class of each row, shape (rows,): all rows are one batch."""
-        rows = self._checked(X)
-        return np.asarray(self.classes_[self._scored(rows).labels])
+        """Return the label of each row, shape (rows,): all rows are one batch."""
+        return self._named(self._scored(self._checked(X)).labels)
 
-    @available_if(_reveals_scores)  # type: ignore[untyped-decorator]  # scikit-learn has no types
-    def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return each class's share of the votes on each row, shape (rows, classes).
+    @abstractmethod
+    def _numbered(self, labels: NDArray[Any]) -> Ints:
+        """Return labels as parties hold them, from 0."""
 
-        All rows are one batch: after `predict` of the same rows, nothing more is spent. Systems
-        that reveal only labels do not have this method.
-        """
-        return cast("Floats", self._scored(self._checked(X)).scores)
+    @abstractmethod
+    def _named(self, labels: Ints) -> NDArray[Any]:
+        """Return labels as given to `fit`."""
 
-    def measures(self, X: ArrayLike, y: ArrayLike) -> Measures:
-        """Return all measures of the labels of rows, with their intervals; all rows are one batch.
-
-        Args:
-            X: The rows, shape (rows, features).
-            y: The true class of each row.
-        """
-        said, truth = self._scored(self._checked(X)), np.asarray(y)
-        known = np.isin(truth, self.classes_)
-        require_that(
-            bool(known.all()),
-            "y",
-            f"y has the class {truth[~known][:1]}, which `fit` has not seen; the classes are"
-            f" {', '.join(map(str, self.classes_))}",
-        )
-        numbers, names = np.searchsorted(self.classes_, truth), map(str, self.classes_)
-        return measure(numbers, said.labels, tuple(names), said.scores)
+    @abstractmethod
+    def _labelled(self, names: tuple[str, ...]) -> Features:
+        """Return the public schema of rows with these columns, in their units, and of labels."""
 
     def _begin(self, rows: NDArray[Any], numbers: Ints, rng: Generator) -> None:
-        """Store the rows as given, with the numbers of their classes."""
+        """Store the rows as given, with the numbers of their labels."""
         self._ranges = self._public_ranges(rows)
         self._hold(Rows(self._ranges.to_unit(rows), numbers), rng)
         self._session = Asked(rng.bytes(KEY_BYTES))
@@ -322,7 +301,10 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise InputError.because(f"{error} (n_samples = 1)", field=error.field) from error
 
     def _facts(self, rows: Rows) -> Facts:
-        return Facts.of(len(self.parts_), rows.features.shape[1], len(self.classes_), len(rows))
+        """Return the public facts, with the schema of the rows as given."""
+        unnamed = [f"x{number}" for number in range(rows.features.shape[1])]
+        names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
+        return Facts.of(len(self.parts_), self._labelled(names), rows=len(rows))
 
     def _set_up(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
         return self.system_.setup(parts, facts)
@@ -387,7 +369,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def _charged(self, spent: Spent) -> Promise:
         """Return the guarantee with the budget spent instead of that of one batch."""
-        promise = self.system_.promise(parties=len(self.parts_))
+        promise = self.system_.promise_about(replace(self.setup_.facts, rows=None))
         if spent.epsilon is None:
             return promise
         unit = promise.unit if spent.times == 1 else spent.what.removeprefix("for ")
@@ -400,10 +382,150 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self._is_noisy()
-        # Privacy costs accuracy: a classifier that works for thousands of rows may be noise for
-        # thirty.
+        return tags
+
+
+def _reveals_scores(model: "SystemClassifier") -> bool:
+    """Return whether labels come with scores; otherwise raise the reason."""
+    system = model._make_system()  # noqa: SLF001  (a class of this module)
+    if not system.reveals_scores:
+        raise AttributeError(f"{system.name}: {NO_SCORES}")
+    return True
+
+
+class SystemClassifier(ClassifierMixin, SystemEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier that plays all parties of a system and reports cost and guarantee.
+
+    The parties answer one batch of queries for each `predict`. A repeated batch is answered from
+    memory, and nothing is spent. The constructor takes the parameters of the system, with the
+    system's own defaults, followed by some that a deployment does not have. Changed parameters take
+    effect at the next `fit`. A class for another system only needs to name the system::
+
+        class MyClassifier(SystemClassifier):
+            _system = MySystem
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+    """
+
+    @available_if(_reveals_scores)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return each class's share of the votes on each row, shape (rows, classes).
+
+        All rows are one batch: after `predict` of the same rows, nothing more is spent. Systems
+        that reveal only labels do not have this method.
+        """
+        return cast("Floats", self._scored(self._checked(X)).scores)
+
+    def measures(self, X: ArrayLike, y: ArrayLike) -> Measures:
+        """Return all measures of the labels of rows, with their intervals; all rows are one batch.
+
+        Args:
+            X: The rows, shape (rows, features).
+            y: The true class of each row.
+        """
+        said, truth = self._scored(self._checked(X)), np.asarray(y)
+        known = np.isin(truth, self.classes_)
+        require_that(
+            bool(known.all()),
+            "y",
+            f"y has the class {truth[~known][:1]}, which `fit` has not seen; the classes are"
+            f" {', '.join(map(str, self.classes_))}",
+        )
+        numbers, names = np.searchsorted(self.classes_, truth), map(str, self.classes_)
+        return measure(numbers, said.labels, tuple(names), said.scores)
+
+    @override
+    def _numbered(self, labels: NDArray[Any]) -> Ints:
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        return np.asarray(numbers)
+
+    @override
+    def _named(self, labels: Ints) -> NDArray[Any]:
+        return np.asarray(self.classes_[labels])
+
+    @override
+    def _labelled(self, names: tuple[str, ...]) -> Features:
+        return Features(names, self._ranges, tuple(map(str, self.classes_.tolist())))
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
+        tags = super().__sklearn_tags__()
+        # Privacy costs accuracy: a model that works for thousands of rows may be noise for thirty.
         tags.classifier_tags.poor_score = self._is_noisy()
         return tags
+
+
+class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A regressor that plays all parties of a system and reports cost and guarantee.
+
+    Attributes:
+        target_: The range of the target, and the resolution of targets and predictions.
+    """
+
+    target_: Target
+    _is_numeric = True
+    _last = (
+        DescribedKey(
+            "target_range",
+            None,
+            "a pair of the lowest and the highest target, or none",
+            "The public range of the target. Values outside are clipped. If none is given, the"
+            " range of the targets is used, which reveals something about them.",
+        ),
+        DescribedKey(
+            "resolution",
+            None,
+            "a number above 0 that divides the range into whole steps, or none",
+            "The step to which targets and predictions are rounded. By default the thousandth part"
+            " of the range.",
+        ),
+        *_LAST,
+    )
+
+    def measures(self, X: ArrayLike, y: ArrayLike) -> NumberMeasures:
+        """Return RMSE, MAE and R² of predictions, with their intervals; all rows are one batch.
+
+        Args:
+            X: The rows, shape (rows, features).
+            y: The true number of each row.
+        """
+        return measure_numbers(floats("y", np.asarray(y)), self.predict(X))
+
+    @override
+    def _numbered(self, labels: NDArray[Any]) -> Ints:
+        self._is_range_taken = self.target_range is None
+        given = (labels.min(), labels.max()) if self.target_range is None else self.target_range
+        is_pair = np.ndim(given) == 1 and len(given) == _ENDS
+        low, high = (number("target_range", end) for end in given) if is_pair else (1.0, 0.0)
+        if self._is_range_taken and low == high:
+            high = low + max(1.0, abs(low))  # of equal targets, which have no range
+        require(low < high, "target_range", given, "a pair of the lowest and the highest target")
+        step = (high - low) / STEPS if self.resolution is None else self.resolution
+        step = number("resolution", step)
+        require(step > 0, "resolution", step, "a number above 0")
+        self.target_ = Target(low=low, high=high, resolution=step)
+        return self.target_.labels_of(labels)
+
+    @override
+    def _named(self, labels: Ints) -> NDArray[Any]:
+        return self.target_.values_of(labels)
+
+    @override
+    def _labelled(self, names: tuple[str, ...]) -> Features:
+        return Features(names, self._ranges, (), target=self.target_)
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self._is_noisy()  # as for a classifier
+        return tags
+
+    @override
+    def _exposing_settings(self, promised: Promise) -> dict[str, str]:
+        told = super()._exposing_settings(promised)
+        if self._is_range_taken:
+            told["range of private targets"] = TARGETS_TELL
+        return told
 
 
 def _constructor(keys: Sequence[DescribedKey], first: Sequence[str]) -> Callable[..., None]:

@@ -18,9 +18,17 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey
-from veilring.data.table import Features, Rows
+from veilring.data.table import Rows
 from veilring.errors import InputError, PrivacyLeakWarning
-from veilring.estimators.base import Answered, SystemClassifier, number, query_keys, whole
+from veilring.estimators.base import (
+    Answered,
+    SystemClassifier,
+    SystemEstimator,
+    SystemRegressor,
+    number,
+    query_keys,
+    whole,
+)
 from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import doubt_of_delta, require
@@ -47,6 +55,7 @@ from veilring.protocols.promise import Facts, Forecast, Promise, Spent, total_co
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ranksearch.shared import found_cost
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.release.algorithm.classifiers import Classifier as Released
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.system import Release, ReleaseSetup
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
@@ -77,21 +86,11 @@ class PrivateKNNClassifier(SystemClassifier):
         return bool(self.rounds != "auto")
 
 
-class RankSearchClassifier(SystemClassifier):
-    """kNN over the rows of several parties, as if they were in one place; it reveals only totals.
-
-    The parties count rows within public radii until the radius of the k nearest is known, then add
-    up votes. A batch too large for one message is split. The number of steps of a search depends on
-    the rows, and so does `cost_`.
-
-    There is no ε: all parties learn exact totals.
-    """
+class _Searching(SystemEstimator):
+    """The play of a rank search, whose cost follows from its result."""
 
     setup_: SearchSetup
-    _system = RankSearch
     _first = ("parties", "k")
-    # one process with all rows always contains all parties
-    _leaves_out = frozenset({"again"})
 
     @override
     def _answer(self, queries: Floats, rng: Generator) -> Answered:
@@ -106,6 +105,35 @@ class RankSearchClassifier(SystemClassifier):
     @override
     def _is_noisy(self) -> bool:
         return False
+
+
+class RankSearchClassifier(_Searching, SystemClassifier):
+    """kNN over the rows of several parties, as if they were in one place; it reveals only totals.
+
+    The parties count rows within public radii until the radius of the k nearest is known, then add
+    up votes. A batch too large for one message is split. The number of steps of a search depends on
+    the rows, and so does `cost_`.
+
+    There is no ε: all parties learn exact totals.
+    """
+
+    _system = RankSearch
+    # one process with all rows always contains all parties
+    _leaves_out = frozenset({"again"})
+
+
+class RankSearchRegressor(_Searching, SystemRegressor):
+    """kNN regression over the rows of several parties, as if they were in one place.
+
+    As in `RankSearchClassifier`, but the parties add up the targets of the k nearest rows, and the
+    number of these rows. A prediction is their mean, rounded to the resolution.
+
+    There is no ε: all parties learn exact totals.
+    """
+
+    _system = RankSearch
+    _leaves_out = frozenset({"again", "weights"})
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reveal": {"allowed": "totals or votes"}}
 
 
 class NoisyVotesClassifier(SystemClassifier):
@@ -139,11 +167,8 @@ class NoisyVotesClassifier(SystemClassifier):
         return self._charged(Spent(lost, 0.0, len(losses), "batch"))
 
 
-class ReleasedClassifier(SystemClassifier):
-    """A model that parties, or an owner, release once; predictions cost nothing more.
-
-    The parties release one noisy sum of their rows, and the model is made from that. `fit` spends
-    `epsilon`, and each further `fit` on the same rows spends it again.
+class _Releasing(SystemEstimator):
+    """One release at `fit`, and predictions from its model.
 
     Attributes:
         model_: The released model with its guarantee; `model_.save` writes it to a file.
@@ -152,18 +177,11 @@ class ReleasedClassifier(SystemClassifier):
     model_: ReleasedModel
     setup_: ReleaseSetup
     system_: Release
-    _system = Release
     _first = ("parties", "epsilon")
-
-    def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the estimated probability of each class, shape (rows, classes)."""
-        rows = self._checked(X)
-        return self.model_.predict_proba(rows)
 
     @override
     def _scored(self, rows: NDArray[Any]) -> Scored:
-        model, placed = self.model_.classifier, self.model_.to_unit(rows)
-        return Scored(model.predict(placed), model.best_scores(placed))
+        return Scored(self.model_.classifier.predict(self.model_.to_unit(rows)))
 
     @override
     def _cost(self) -> Forecast:
@@ -178,15 +196,47 @@ class ReleasedClassifier(SystemClassifier):
         self.model_ = ReleasedModel.of(released, parameters, self.privacy_)
 
     @override
-    def _facts(self, rows: Rows) -> Facts:
-        unnamed = [f"x{number}" for number in range(rows.features.shape[1])]
-        names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
-        classes = tuple(map(str, self.classes_.tolist()))
-        return Facts.of(len(self.parts_), Features(names, self._ranges, classes), rows=len(rows))
-
-    @override
     def _spent(self) -> Promise:
         return self.system_.promise_of(self.setup_.parameters.plan)
+
+
+class ReleasedClassifier(_Releasing, SystemClassifier):
+    """A model that parties, or an owner, release once; predictions cost nothing more.
+
+    The parties release one noisy sum of their rows, and the model is made from that. `fit` spends
+    `epsilon`, and each further `fit` on the same rows spends it again.
+    """
+
+    _system = Release
+
+    @property
+    def _classifier(self) -> Released:
+        return cast("Released", self.model_.classifier)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the estimated probability of each class, shape (rows, classes)."""
+        rows = self._checked(X)
+        return self.model_.predict_proba(rows)
+
+    @override
+    def _scored(self, rows: NDArray[Any]) -> Scored:
+        said = super()._scored(rows)
+        return said._replace(scores=self._classifier.best_scores(self.model_.to_unit(rows)))
+
+
+class ReleasedRegressor(_Releasing, SystemRegressor):
+    """A ridge regression that parties, or an owner, release once; predictions cost nothing more.
+
+    The parties release noisy second moments of their rows, with the target as one more column, and
+    the model is made from these. `fit` spends `epsilon`, and each further `fit` on the same rows
+    spends it again.
+    """
+
+    _system = Release
+    _leaves_out = frozenset({"statistic"})
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "delta": {"allowed": "a number above 0 and at most 0.01", "meaning": "The δ."}
+    }
 
 
 class OwnerRadiusClassifier(SystemClassifier):

@@ -7,13 +7,14 @@ bounds the difference. An audit plays both worlds many times and measures the di
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
 from veilring.arrays import Floats, Ints
+from veilring.data.columns import Target
 from veilring.data.table import Rows
 from veilring.nodes.journal import Cost, View
 from veilring.nodes.party import Parties
@@ -28,6 +29,8 @@ _ROWS_EACH: Final = 3
 _FAR: Final = 0.3
 """Rows of an example lie below this in each feature, except one, at the query."""
 _NEAR: Final = 0.9
+COMPARED_TARGET: Final = Target(low=0.0, high=100.0, resolution=1.0)
+"""The range of the labels of an example that are numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -37,10 +40,12 @@ class Example:
     Attributes:
         parts: The rows of each party, by its name.
         queries: The queries of one batch, shape (queries, features), in [0, 1].
+        target: The range of the labels, if they are numbers.
     """
 
     parts: Mapping[str, Rows]
     queries: Floats
+    target: Target | None = None
 
     @property
     def rows(self) -> int:
@@ -49,7 +54,7 @@ class Example:
 
     def holding(self, party: str, rows: Rows) -> "Example":
         """Return the world in which a party holds other rows."""
-        return Example({**self.parts, party: rows}, self.queries)
+        return replace(self, parts={**self.parts, party: rows})
 
     def led_by(self, parties: tuple[str, ...]) -> "Example":
         """Return the world in which these parties hold the rows of the first ones.
@@ -58,7 +63,7 @@ class Example:
         """
         order = (*parties, *(name for name in self.parts if name not in parties))
         rows = dict(zip(order, self.parts.values(), strict=True))
-        return Example({name: rows[name] for name in self.parts}, self.queries)
+        return replace(self, parts={name: rows[name] for name in self.parts})
 
     def uneven(self) -> "Example":
         """Return the world with ties, a party with one row, and a party without any.
@@ -76,11 +81,19 @@ class Example:
         all_labels = np.concatenate(labels)
         tied = np.repeat(parts[last].features[:1], len(all_labels), axis=0)
         parts[last] = Rows(tied, all_labels)
-        return Example(parts, self.queries)
+        return replace(self, parts=parts)
 
     def asking(self, queries: Floats) -> "Example":
         """Return the world in which other queries are asked."""
-        return Example(self.parts, queries)
+        return replace(self, queries=queries)
+
+    def predicting(self, target: Target) -> "Example":
+        """Return the world whose labels are numbers: those of class 1 are the highest, others 0."""
+        parts = {
+            name: Rows(rows.features, rows.labels * target.steps)
+            for name, rows in self.parts.items()
+        }
+        return replace(self, parts=parts, target=target)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -146,9 +159,8 @@ def exchange_rows(example: Example, *, epsilon: float = 0.0) -> Comparison:
     """
     *_, one, other = example.parts
     parts = {**example.parts, one: example.parts[other], other: example.parts[one]}
-    return Comparison(
-        "which of two parties holds which rows", example, Example(parts, example.queries), epsilon
-    )
+    other_world = replace(example, parts=parts)
+    return Comparison("which of two parties holds which rows", example, other_world, epsilon)
 
 
 def remove_row(example: Example, *, epsilon: float, delta: float) -> Comparison:

@@ -15,6 +15,8 @@ from typing import Annotated, Final
 import numpy as np
 from pydantic import Field
 
+from veilring.data.table import OPTIONAL
+
 DIGEST_BYTES: Final = 32  # SHA-256's
 _NO_NAMES: Final[Mapping[str, str]] = {}
 
@@ -40,7 +42,9 @@ def written(value: object, names: Mapping[str, str] = _NO_NAMES) -> str:
             protocol.
     """
     if is_dataclass(value):
-        parts = ", ".join(written(getattr(value, field.name), names) for field in fields(value))
+        held = [(field.metadata, getattr(value, field.name)) for field in fields(value)]
+        kept = (each for marks, each in held if each is not None or OPTIONAL not in marks)
+        parts = ", ".join(written(each, names) for each in kept)
         name = type(value).__name__
         return f"{names.get(name, name)}({parts})"
     if isinstance(value, Integral):

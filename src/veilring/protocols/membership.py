@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilring.arrays import Floats, Ints
@@ -22,10 +21,10 @@ RowsLike: TypeAlias = Table | Frame | ArrayLike | Path | str
 
 
 class PublicModel(Protocol):
-    """A classifier released by a run, which anyone may use for any number of queries."""
+    """A model released by a run, which anyone may use for any number of queries."""
 
-    def predict(self, rows: RowsLike) -> NDArray[np.str_]:
-        """Return the name of the class of each row, shape (rows,)."""
+    def predict(self, rows: RowsLike) -> NDArray[Any]:
+        """Return the name of the class of each row, or the predicted number, shape (rows,)."""
 
     def save(self, path: Path | str) -> None:
         """Write the model to a new file."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import expm1, inf
 from typing import Final, NamedTuple, Self
 
+from veilring.data.columns import Target
 from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.nodes.journal import Cost, Traffic
@@ -157,7 +158,7 @@ class Facts:
     Attributes:
         parties: The number of parties that hold rows.
         features: The number of features of a row, each scaled into [0, 1] by public ranges.
-        classes: The number of classes.
+        classes: The number of possible labels: of classes, or of the values of a target.
         rows: The total number of rows of all parties, if public.
         queries: The total number of queries, if known.
         schema: The public schema of the rows, if there is one.
@@ -181,9 +182,14 @@ class Facts:
     ) -> Self:
         """Return the facts about rows of a schema, which also has the classes, or of numbers."""
         if isinstance(features, Features):
-            width, classes = len(features), len(features.classes)
+            width, classes = len(features), features.label_count
             return cls(parties, width, classes, rows, queries, features)
         return cls(parties, features, classes, rows, queries)
+
+    @property
+    def target(self) -> Target | None:
+        """The range of the label, if that is a number rather than a class."""
+        return None if self.schema is None else self.schema.target
 
     @property
     def categorical(self) -> bool:

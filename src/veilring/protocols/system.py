@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import Section, scenario_error
+from veilring.data.columns import Target
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
@@ -59,8 +60,8 @@ class Play:
     Attributes:
         forecast: The closed form of the cost. Its argument is the run, because secret draws of
             clients may decide how their reports are bundled.
-        labels: A function that returns the class numbers of the queries, shape (queries,), from the
-            result of a party that learns them.
+        labels: A function that returns the labels of the queries, shape (queries,), from the result
+            of a party that learns them: class numbers, or steps of a target.
         scores: A function that returns the scores of each class, as in `Scored`, from the same
             result; none if it contains only labels.
         learners: The parties that learn the labels, the client first.
@@ -82,7 +83,7 @@ class Scored(NamedTuple):
     """Labels of queries, with the scores that were revealed with them.
 
     Attributes:
-        labels: Class numbers, shape (queries,).
+        labels: Class numbers, or steps of a target, shape (queries,).
         scores: A score of each class, shape (queries, classes), the highest that of the label:
             probabilities or shares of votes if each row adds up to 1. None if only labels are
             revealed.
@@ -128,6 +129,7 @@ class Setup(ABC):
     observed: ClassVar[str] = ""
 
     def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
+        system.check_label(facts.target)
         self.system = system
         self.parts = dict(parts)
         self.facts = facts
@@ -238,10 +240,12 @@ class Setup(ABC):
 
         By default they are the rows of all parties.
         """
-        from veilring.protocols.ring.algorithm.classify import pooled_knn  # noqa: PLC0415  (one system of many)
+        from veilring.protocols.ring.algorithm.classify import pooled_knn, pooled_mean  # noqa: PLC0415  (one system of many)
 
         rows = together(self.parts, among)
         k = min(NEIGHBOURS, len(rows))
+        if self.facts.target is not None:
+            return pooled_mean(queries, rows.features, rows.labels, k)
         return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, k)
 
     def can_do_with(self, parties: Sequence[str]) -> bool:
@@ -295,9 +299,10 @@ class Setup(ABC):
                 for party, found in labels.items()
                 if not np.array_equal(found, expected)
             ]
-        wrong, classes = [], range(self.facts.classes)
+        wrong = []
         for party, found in labels.items():
-            if found.shape != (len(queries),) or not np.isin(found, classes).all():
+            inside = ((found >= 0) & (found < self.facts.classes)).all()
+            if found.shape != (len(queries),) or not inside:
                 wrong.append(f"{party} has invalid labels")
             elif not np.array_equal(found, next(iter(labels.values()))):
                 wrong.append(f"the labels of {party} differ from another party's")
@@ -453,6 +458,8 @@ class System(Section, ABC):
     """One sentence that describes the system."""
     hides_rows: ClassVar[bool] = True
     """Whether rows are private; otherwise only queries are."""
+    predicts_numbers: ClassVar[bool] = False
+    """Whether the label may be a number with a public range, see `Features.target`."""
     is_lasting: ClassVar[bool] = False
     """Whether an ε spent once covers the labels of any number of queries."""
     measures: ClassVar[Mapping[str, Measure]] = {}
@@ -516,6 +523,21 @@ class System(Section, ABC):
     @abstractmethod
     def promise(self, *, parties: int = PARTIES) -> Promise:
         """Return the guarantee among the given number of parties."""
+
+    def promise_about(self, facts: Facts) -> Promise:
+        """Return the guarantee for public facts: by default that among their parties and rows."""
+        return self.promise(parties=facts.parties).among(facts.rows)
+
+    @classmethod
+    def check_label(cls, target: Target | None) -> None:
+        """Refuse a number as the label, unless the system predicts numbers."""
+        if target is not None and not cls.predicts_numbers:
+            raise InputError.because(
+                f"the label is {target}, but this system ({cls.title}) predicts only classes; use"
+                " rank-search or release (RankSearchRegressor or ReleasedRegressor), or choose"
+                " another label",
+                field="name",
+            )
 
     def forecast(
         self,

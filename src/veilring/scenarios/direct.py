@@ -7,7 +7,7 @@ a run is interrupted or cancelled, no thread or process stays behind.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Final, TypeAlias, TypeVar, cast, overload
 
@@ -16,10 +16,10 @@ import numpy as np
 from veilring import simulation
 from veilring.arrays import Floats, Ints
 from veilring.data.frames import Frame
-from veilring.data.schema import RowSchema, feature_terms
+from veilring.data.schema import feature_terms, schema_of
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
-from veilring.measures import Measures, measure
+from veilring.measures import Measures, NumberMeasures
 from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.journal import View
 from veilring.nodes.party import by_party
@@ -29,7 +29,7 @@ from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import System
 from veilring.scenarios.report import CostSummary
-from veilring.scenarios.runner import Conditions, Labelled, play_queries
+from veilring.scenarios.runner import Conditions, Labelled, measures_of, play_queries
 from veilring.simulation.loop import Runner, Start, begin, complete
 
 R = TypeVar("R")
@@ -52,7 +52,7 @@ class SystemRun:
 
     Attributes:
         system: The system that was run.
-        labels: The name of the class of each query.
+        labels: The name of the class of each query, or the number predicted for it.
         scores: The score of each class for each query, shape (queries, classes); None if the system
             reveals only labels.
         measures: All measures of the labels, with their intervals; None if true classes are
@@ -69,10 +69,10 @@ class SystemRun:
     """
 
     system: System
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] | tuple[float, ...]
     scores: Floats | None
-    measures: Measures | None
-    reference: tuple[str, ...]
+    measures: Measures | NumberMeasures | None
+    reference: tuple[str, ...] | tuple[float, ...]
     cost: CostSummary
     forecast: CostSummary
     promise: Promise
@@ -84,11 +84,13 @@ class SystemRun:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of queries that got their true class; None if true classes are unknown."""
-        return None if self.measures is None else self.measures.accuracy.value
+        """The share of queries that got their true class; None if that is unknown, or no class."""
+        return self.measures.accuracy.value if isinstance(self.measures, Measures) else None
 
     def __repr__(self) -> str:
         right = "" if self.accuracy is None else f", {self.accuracy:.1%} right"
+        if isinstance(self.measures, NumberMeasures):
+            right = f", RMSE {self.measures.rmse.value:.4g}"
         return f"SystemRun({self.system.name!r}: {len(self.labels):,} labels{right}, {self.cost})"
 
     def __str__(self) -> str:
@@ -107,10 +109,13 @@ class SystemRun:
             [one == other for one, other in zip(self.labels, self.reference, strict=True)]
         )
         accuracy = "unknown" if self.accuracy is None else f"{self.accuracy:.1%}"
+        right = [("accuracy", accuracy)]
+        if isinstance(self.measures, NumberMeasures):
+            right = [(label, value) for label, value, _ in self.measures.lines()]
         return [
             ("system", f"{self.system.title} ({self.system.name})"),
             ("labels", f"{len(self.labels):,}"),
-            ("accuracy", accuracy),
+            *right,
             ("agreement", f"{agreeing:.1%} with a classifier that has all rows in one place"),
             ("guarantee", self.promise.guarantee),
             ("spent", str(self.spent)),
@@ -270,11 +275,11 @@ def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)
     features = _schema(parts.values())
     rows = {name: _rows(part) for name, part in parts.items()}
     asked, truth = _asked(queries, features)
-    classes = _classes(features, rows.values())
+    known = features or _numbered(asked.shape[1], rows.values())
     facts = Facts.of(
         len(rows),
         asked.shape[1] if features is None else features,
-        len(classes),
+        known.label_count,
         sum(map(len, rows.values())),
         len(asked),
     )
@@ -285,13 +290,13 @@ def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)
         labels, batches = labelled.labels, labelled.batches
         return SystemRun(
             system=setup.system,
-            labels=tuple(classes[label] for label in labels),
+            labels=known.named(labels),
             scores=labelled.scores,
-            measures=None if truth is None else _measures(truth, labelled, classes),
-            reference=tuple(classes[label] for label in setup.reference(asked)),
+            measures=None if truth is None else _measures(truth, labelled, known),
+            reference=known.named(setup.reference(asked)),
             cost=CostSummary.measured(batch.run.cost for batch in batches),
             forecast=CostSummary.forecast(batch.forecast for batch in batches),
-            promise=setup.system.promise(parties=len(setup.parts)).among(setup.facts.rows),
+            promise=setup.system.promise_about(setup.facts),
             spent=setup.spent(labelled.attempts),
             transcript=labelled.transcript,
             views={
@@ -305,12 +310,13 @@ def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)
     return play
 
 
-def _measures(truth: Ints, labelled: Labelled, classes: tuple[str, ...]) -> Measures:
+def _measures(truth: Ints, labelled: Labelled, known: Features) -> Measures | NumberMeasures:
     """Return the measures of a run, also if a query has a class that no scaled row has."""
-    more, scores = range(len(classes), int(truth.max()) + 1), labelled.scores
+    more, scores = range(known.label_count, int(truth.max()) + 1), labelled.scores
     if scores is not None:
         scores = np.pad(scores, ((0, 0), (0, len(more))))
-    return measure(truth, labelled.labels, (*classes, *map(str, more)), scores)
+    known = replace(known, classes=(*known.classes, *map(str, more)))
+    return measures_of(known, truth, labelled.labels, scores)
 
 
 def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all parties)
@@ -349,7 +355,13 @@ def _difference(first: Features, other: Features, part: str) -> tuple[str, str]:
             return f"the range of {ours.name!r} is {said.format(*ends)}", _SAME_RANGES
     if len(first) != len(other):
         return f"the number of features is {said.format(len(first), len(other))}", _ONE_TABLE
-    return f"among the classes, {_only_in_one(first.classes, other.classes, part)}", _ONE_TABLE
+    return _other_labels(first, other, part), _ONE_TABLE
+
+
+def _other_labels(first: Features, other: Features, part: str) -> str:
+    if first.target != other.target:
+        return f"the label is {first.label_text} in the first part and {other.label_text} in {part}"
+    return f"among the classes, {_only_in_one(first.classes, other.classes, part)}"
 
 
 def _only_in_one(ours: Sequence[str], theirs: Sequence[str], part: str) -> str:
@@ -372,6 +384,12 @@ def _asked(
 ) -> tuple[Floats, Ints | None]:
     """Return the queries, scaled into [0, 1], with their true labels if known."""
     if isinstance(queries, Table):
+        if features is not None and queries.features.target != features.target:
+            raise InputError.because(
+                f"the label of the queries is {queries.features.label_text}, and that of the parts"
+                f" is {features.label_text}; load both with one schema",
+                field="queries",
+            )
         ranges = (features or queries.features).ranges
         return ranges.to_unit(queries.X, constant=0.0), queries.y
     if isinstance(queries, Frame):
@@ -381,8 +399,7 @@ def _asked(
                 " the parts",
                 field="queries",
             )
-        schema = RowSchema(classes=features.classes, features=feature_terms(features))
-        return schema.of_frame(queries), None
+        return schema_of(features).of_frame(queries), None
     given = np.asarray(queries, np.float64)
     if not is_table(given):
         raise InputError.because(
@@ -391,8 +408,7 @@ def _asked(
     return (given if features is None else features.ranges.to_unit(given, constant=0.0)), None
 
 
-def _classes(features: Features | None, parts: Any) -> tuple[str, ...]:  # noqa: ANN401  (as above)
-    if features is not None:
-        return features.classes
+def _numbered(width: int, parts: Any) -> Features:  # noqa: ANN401  (as above)
+    """Return the schema of scaled rows, whose classes are numbered."""
     highest = max(int(rows.labels.max(initial=0)) for rows in parts)
-    return tuple(str(number) for number in range(highest + 1))
+    return Features.of_numbers(width, highest + 1)

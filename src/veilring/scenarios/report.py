@@ -4,7 +4,7 @@ The second half puts a report into words: the names and meanings of its numbers,
 tables of the traffic. The terminal, the pages and the charts share it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from math import floor, log10
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from typing_extensions import override
 
 from veilring.data.sources import BUILTIN
-from veilring.measures import Measures
+from veilring.measures import Measures, NumberMeasures
 from veilring.nodes import RuntimeName
 from veilring.nodes.journal import SETUP_ROUND, Cost, TracedMessage, Traffic
 from veilring.protocols.claims import Findings, SummaryLine, share_of
@@ -155,7 +155,9 @@ class Report(RunReport):
         ring: The origin of the order of the parties, if they form a ring.
         spent: The part of the guarantee spent by all attempts at all batches: a failed attempt may
             have released its answer, and the next one draws new noise.
-        measures: All measures of the labels, with their intervals.
+        measures: All measures of the labels, with their intervals. If the label is a number, there
+            are no accuracies, but the measures of the non-private regression are in
+            `reference_measures`.
         recovery: The losses until there was a result, if any party was lost.
     """
 
@@ -163,17 +165,18 @@ class Report(RunReport):
     rows: int
     queries: int
     rounds: int | None
-    accuracy: float
-    reference_accuracy: float
-    majority_accuracy: float
+    accuracy: float | None
+    reference_accuracy: float | None
+    majority_accuracy: float | None
     agreement: float
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] | tuple[float, ...]
     forecast: CostSummary
     ring: RingOrigin | None
     promise: Promise
     spent: Spent
     leakage: Leakage | None
-    measures: Measures
+    measures: Measures | NumberMeasures
+    reference_measures: Measures | NumberMeasures | None = None
     coalition: Findings | None = None
     recovery: Recovery | None = None
 
@@ -342,6 +345,7 @@ def _together(amounts: Sequence[Amount], label: str) -> Amount:
     return Amount(f"{len(amounts):,} {label}", protocol, setup)
 
 
+_AGREEMENT: Final = "of labels equal those of the pooled kNN"
 _NAMED_MAX: Final = 5  # names of parties in one line of a terminal
 _SECOND: Final = 1.0
 _MILLISECOND: Final = 1e-3
@@ -427,18 +431,36 @@ def titled(scenario: Experiment) -> str:
 
 
 def accuracies(report: Report) -> tuple[Share, ...]:
-    """Return the accuracy of a run and the accuracies to compare it with."""
+    """Return the accuracy of a run and the accuracies to compare it with; none for numbers."""
+    if isinstance(report.measures, NumberMeasures):
+        return ()
+    known = {
+        "accuracy": (report.accuracy, f"of {report.queries:,} held-out rows"),
+        "pooled kNN": (report.reference_accuracy, _pooled(report)),
+        "majority class": (report.majority_accuracy, "the largest class for every query"),
+        "agreement": (report.agreement, _AGREEMENT),
+    }
+    return tuple(
+        Share(name, share, what) for name, (share, what) in known.items() if share is not None
+    )
+
+
+def _pooled(report: Report) -> str:
     rows = report.rows
     if report.recovery is not None:
         rows -= report.recovery.rows_lost
     k = getattr(report.scenario.protocol, "k", 0) or NEIGHBOURS
-    pooled = f"k = {k}, not private: all {rows:,} rows in one place"
-    return (
-        Share("accuracy", report.accuracy, f"of {report.queries:,} held-out rows"),
-        Share("pooled kNN", report.reference_accuracy, pooled),
-        Share("majority class", report.majority_accuracy, "the largest class for every query"),
-        Share("agreement", report.agreement, "of labels equal those of the pooled kNN"),
-    )
+    return f"k = {k}, not private: all {rows:,} rows in one place"
+
+
+def errors(report: Report) -> Iterator[SummaryLine]:
+    """Yield the measures of predicted numbers; none if labels are classes."""
+    if isinstance(report.measures, NumberMeasures):
+        yield from (SummaryLine(*line) for line in report.measures.lines())
+    if isinstance(report.reference_measures, NumberMeasures):
+        _, value, _ = next(report.reference_measures.lines())
+        yield SummaryLine("pooled kNN", value, f"its RMSE; {_pooled(report)}")
+        yield SummaryLine("agreement", percent(report.agreement), _AGREEMENT)
 
 
 def promised(report: Report) -> tuple[SummaryLine, ...]:
@@ -480,8 +502,10 @@ def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
 
 
 def measured(report: Report, names: Sequence[str]) -> list[SummaryLine]:
-    """Return measures in words, with their intervals, given by their names."""
-    return [SummaryLine(*line) for line in report.measures.lines(names)]
+    """Return measures of classes in words, with their intervals, given by their names."""
+    if isinstance(report.measures, Measures):
+        return [SummaryLine(*line) for line in report.measures.lines(names)]
+    return [SummaryLine(name, "none", "the label is a number, not a class") for name in names]
 
 
 def sections(report: RunReport, measures: Sequence[str] = ()) -> tuple[Sequence[SummaryLine], ...]:
@@ -496,7 +520,10 @@ def sections(report: RunReport, measures: Sequence[str] = ()) -> tuple[Sequence[
     shares = accuracies(report)
     leaked = () if report.leakage is None else leaks(report.leakage, report.scenario.protocol.name)
     return (
-        [SummaryLine(label, percent(share), meaning) for label, share, meaning in shares],
+        [
+            *errors(report),
+            *(SummaryLine(label, percent(share), meaning) for label, share, meaning in shares),
+        ],
         measured(report, measures),
         promised(report),
         _paid(report),

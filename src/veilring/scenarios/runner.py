@@ -13,8 +13,9 @@ import numpy as np
 from veilring import simulation
 from veilring.arrays import Bools, Floats, Ints
 from veilring.config import require_key_that
+from veilring.data.table import Features
 from veilring.errors import InputError, VeilringError
-from veilring.measures import measure
+from veilring.measures import Measures, NumberMeasures, measure, measure_numbers
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, RuntimeName, run_with_retries
 from veilring.nodes.journal import Journal, Mark
@@ -80,7 +81,7 @@ class Labelled:
 
     @property
     def labels(self) -> Ints:
-        """The class of each query, as learned by the first honest party."""
+        """The label of each query, as learned by the first honest party."""
         return np.concatenate([batch.labels for batch in self.batches])
 
     @property
@@ -169,7 +170,8 @@ def run_scenario(
         found = _attack(prepared, labelled, scenario.run.leakage_trials, streams)
     pooled, truth, setup = prepared.pooled, prepared.held_out.y, prepared.setup
     labels, reference = labelled.labels, _reference(prepared, labelled)
-    measures = measure(truth, labels, pooled.features.classes, labelled.scores)
+    measures = measures_of(pooled.features, truth, labels, labelled.scores)
+    is_class = isinstance(measures, Measures)
     simulated_seconds = sum(batch.seconds for batch in labelled.batches)
     return Report(
         scenario=scenario,
@@ -178,15 +180,16 @@ def run_scenario(
         rows=len(pooled),
         queries=len(truth),
         rounds=setup.rounds,
-        accuracy=measures.accuracy.value,
-        reference_accuracy=_share(reference == truth),
-        majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
+        accuracy=measures.accuracy.value if isinstance(measures, Measures) else None,
+        reference_accuracy=_share(reference == truth) if is_class else None,
+        majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()) if is_class else None,
+        reference_measures=None if is_class else measures_of(pooled.features, truth, reference),
         agreement=_share(labels == reference),
-        labels=tuple(pooled.features.classes[label] for label in labels),
+        labels=pooled.features.named(labels),
         cost=CostSummary.measured(batch.run.cost for batch in labelled.batches),
         forecast=CostSummary.forecast(batch.forecast for batch in labelled.batches),
         ring=_origin(scenario),
-        promise=setup.system.promise(parties=len(setup.parts)).among(len(pooled)),
+        promise=setup.system.promise_about(setup.facts),
         spent=setup.spent(labelled.attempts),
         seconds=labelled.seconds,
         start_seconds=labelled.start_seconds,
@@ -200,6 +203,15 @@ def run_scenario(
         faults=struck_faults(prepared.faults, struck),
         recovery=_recovery(prepared, labelled),
     )
+
+
+def measures_of(
+    features: Features, truth: Ints, labels: Ints, scores: Floats | None = None
+) -> Measures | NumberMeasures:
+    """Return the measures of labels: of classes with their scores, or of numbers."""
+    if features.target is None:
+        return measure(truth, labels, features.classes, scores)
+    return measure_numbers(features.target.values_of(truth), features.target.values_of(labels))
 
 
 def changed(scenario: _S, runtime: RuntimeName | None, seed: int | None) -> _S:

@@ -48,7 +48,7 @@ class DataSection(Section):
     Attributes:
         source: A data set: see `veilring.data.sources.load`. In a scenario file, a relative path is
             relative to that file.
-        label: For a CSV file: the column with the class of each row; the last one if empty.
+        label: For a CSV file: the column with the label of each row; the last one if empty.
         separator: For a CSV file: the separator between cells.
         schema_file: A TOML file with the public schema of a CSV or Parquet file: columns and
             classes as in terms; by default its columns as they are, and the extremes of the table

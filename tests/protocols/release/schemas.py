@@ -8,7 +8,7 @@ from numpy.random import Generator
 from veilring.arrays import Floats
 from veilring.data.table import Categories, Features, Ranges
 from veilring.protocols.promise import Facts
-from veilring.protocols.release.algorithm.classifiers import Frame, Trees
+from veilring.protocols.release.algorithm.classifiers import Classifier, Frame, Predictor, Trees
 from veilring.protocols.release.algorithm.directions import (
     Centre,
     ClassMeans,
@@ -75,3 +75,9 @@ def all_statistics(features: Features) -> Iterator[tuple[str, Statistic[object]]
         yield f"trees {norm}", RandomTrees(features, trees, norm=norm, scale=3)
         if not features.categories:
             yield f"grid {norm}", LabelledGrid(features, 3, norm=norm, scale=3)
+
+
+def scores_of(model: Predictor, rows: Floats) -> Floats:
+    """Return the scores of a released classifier."""
+    assert isinstance(model, Classifier)
+    return model.scores(rows)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 import polars as pl
 import pytest
-from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows
+from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, scores_of
 
 import veilring as vr
 from veilring.arrays import Floats
@@ -28,7 +28,8 @@ from veilring.protocols.release.algorithm.rule import Method
 from veilring.protocols.release.model import VERSION, ReleasedModel, load_model
 
 ROWS = 300
-of_methods = pytest.mark.parametrize("method", get_args(Method))
+METHODS = [method for method in get_args(Method) if method != "ridge"]
+of_methods = pytest.mark.parametrize("method", METHODS)
 MONEY = Features(
     ("income", "age", "sex=f", "sex=m", "land=x"),
     Ranges((0.0, 18.0, 0.0, 0.0, 1.0), (9e4, 99.0, 1.0, 1.0, 1.0)),
@@ -90,7 +91,8 @@ def test_a_saved_model_is_read_back_exactly(
     assert again.provenance == model.provenance
     assert model.provenance.statistic == method
     rows = model.to_unit(table(features))
-    assert again.classifier.scores(rows).tobytes() == model.classifier.scores(rows).tobytes()
+    scores = [scores_of(each.classifier, rows).tobytes() for each in (again, model)]
+    assert scores[0] == scores[1]
     with pytest.raises(InputError, match="does not exist yet"):
         model.save(path)
 
@@ -305,7 +307,9 @@ def classifier_of(method: Method) -> tuple[Classifier, Floats]:
     """Return a classifier of categories, if it supports them, and rows for it."""
     features = NUMERIC if method == "grid" else MIXED
     rows = draw_rows(features, 60, np.random.default_rng(1))
-    return released(features, statistic=method).classifier, rows
+    found = released(features, statistic=method).classifier
+    assert isinstance(found, Classifier)
+    return found, rows
 
 
 @of_methods

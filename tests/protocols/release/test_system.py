@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.protocols.dropout_worlds import Lie, add_one
-from tests.protocols.release.schemas import MIXED, draw_rows, facts_of, schema
+from tests.protocols.release.schemas import MIXED, draw_rows, facts_of, schema, scores_of
 
 from veilring import simulation
 from veilring.arrays import Floats, Ints
@@ -114,7 +114,7 @@ def the_same(released: Released, other: Released) -> bool:
     return all(
         np.array_equal(one.sums, two.sums) and one.shares == two.shares
         for one, two in zip(released.totals, other.totals, strict=True)
-    ) and np.array_equal(released.model.scores(rows), other.model.scores(rows))
+    ) and np.array_equal(scores_of(released.model, rows), scores_of(other.model, rows))
 
 
 @pytest.mark.parametrize(

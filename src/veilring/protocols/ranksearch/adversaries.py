@@ -173,13 +173,13 @@ class _Liar(Adversary):
         if len(message.words) == 1:
             words: _Words = (self.counts(message.words[0].copy()),)
         else:
-            few, many, *weighted = message.words
-            words = self._voted(few), self._voted(many), *weighted
+            few, many, *others = message.words
+            words = self._voted(few), self._voted(many), *others
         return type(message)(digest=message.digest, words=words)
 
     def _voted(self, words: _Unsigned) -> _Unsigned:
-        classes = cast("SearchParameters", self.arguments["parameters"]).facts.classes
-        return self.votes(words.reshape(-1, classes).copy()).ravel()
+        columns = cast("SearchParameters", self.arguments["parameters"]).vote_columns
+        return self.votes(words.reshape(-1, columns).copy()).ravel()
 
 
 @dataclass

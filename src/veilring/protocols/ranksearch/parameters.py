@@ -18,14 +18,21 @@ from veilring.protocols.digests import written
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.algorithm.argmax import WORDS_A_CLASS, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import levels_of
-from veilring.protocols.ranksearch.algorithm.search import IntervalSearch, TotalsSearch, run_search
+from veilring.protocols.ranksearch.algorithm.search import (
+    Found,
+    IntervalSearch,
+    TotalsSearch,
+    run_search,
+)
 from veilring.protocols.ranksearch.algorithm.shares import PRIMES, Scheme, prime_above
 from veilring.protocols.ranksearch.algorithm.votes import (
     TIED_ROWS,
+    Nearest,
     Ranked,
     Votes,
     count_rows,
     nearest_rows,
+    no_votes,
     own_votes,
     word_for,
 )
@@ -64,13 +71,35 @@ class SearchParameters:
                 " compared without revealing them",
                 field="weights",
             )
+        if self.steps and (reveal == "label" or self.system.weights == "distance"):
+            field = "reveal" if reveal == "label" else "weights"
+            raise InputError.because(
+                'a number is predicted with weights = "uniform" and reveal = "totals" or "votes":'
+                " the mean of the targets is their sum, divided by their number",
+                field=field,
+            )
+
+    @property
+    def steps(self) -> int:
+        """The largest target, in steps; 0 if the label is a class."""
+        return 0 if self.facts.target is None else self.facts.target.steps
+
+    @property
+    def vote_columns(self) -> int:
+        """The number of counts of a query: one for each class, or one of all rows."""
+        return 1 if self.steps else self.facts.classes
 
     @property
     def written(self) -> str:
         """The parameters as text for the digest of public inputs."""
         own = self.system
         chosen = own.k, own.arity, own.reveal, own.sum, own.weights, own.again
-        values = self.facts.features, self.facts.classes, *chosen
+        values = (
+            self.facts.features,
+            self.facts.classes,
+            *chosen,
+            *(["steps"] if self.steps else []),
+        )
         return f"SearchParameters({', '.join(map(written, values))})"
 
     @property
@@ -100,8 +129,8 @@ class SearchParameters:
     @property
     def queries_max(self) -> int:
         """The maximum number of queries with which every message of a batch fits into a frame."""
-        system, classes = self.system, self.facts.classes
-        votes = classes * (4 if system.weights == "uniform" else 4 + 8)
+        system, classes = self.system, self.vote_columns
+        votes = classes * (4 + 8 if system.weights == "distance" or self.steps else 4)
         widest = max(_FLOAT_BYTES * self.facts.features, 4 * system.arity, votes)
         most = CONTENT_BYTES_MAX // widest
         if system.reveal == "totals":
@@ -151,12 +180,28 @@ class SearchParameters:
         With one party it is the pooled classifier: whether T is below, equal to or above k does not
         depend on the partition of the rows, so neither does any result.
         """
-        k, weights, classes = self.system.k, self.system.weights, self.facts.classes
+        k = self.system.k
         near = [nearest_rows(queries, rows, k) for rows in parts]
         found = run_search(self.search(len(queries), len(parts)), partial(count_rows, near))
         votes = [
-            own_votes(queries, rows, own, found, classes=classes, weights=weights)
-            for rows, own in zip(parts, near, strict=True)
+            self.votes_of(queries, rows, own, found) for rows, own in zip(parts, near, strict=True)
         ]
         arrays = zip(*(each.arrays(found.tied, k) for each in votes), strict=True)
-        return Ranked(found, Votes.of([np.add.reduce(each) for each in arrays], found.tied))
+        totals = [np.add.reduce(each) for each in arrays]
+        return Ranked(found, Votes.of(totals, found.tied, self.steps))
+
+    def votes_of(self, queries: Floats, rows: Rows, nearest: Nearest, found: Found) -> Votes:
+        """Return the votes of a party's rows on queries with these radii."""
+        return own_votes(
+            queries,
+            rows,
+            nearest,
+            found,
+            classes=self.vote_columns,
+            weights=self.system.weights,
+            steps=self.steps,
+        )
+
+    def no_votes(self, queries: int) -> Votes:
+        """Return the votes of a party without rows."""
+        return no_votes(queries, self.vote_columns, self.system.weights, self.steps)

@@ -33,7 +33,6 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     could_be_votes,
     most_rows,
     nearest_rows,
-    own_votes,
     word_for,
 )
 from veilring.protocols.ranksearch.memory import SearchedRows
@@ -46,8 +45,10 @@ class SearchAnswer:
     """The answer that every party learns about a batch of Q queries.
 
     Attributes:
-        labels: Shape (Q,), the class with the most votes; ties go to the lowest class.
-        votes: Shape (Q, classes), the total of all parties' votes; none with `reveal = "label"`.
+        labels: Shape (Q,), the class with the most votes; ties go to the lowest class. If the
+            label is a number, the mean target of the rows that vote, in steps.
+        votes: Shape (Q, classes), the total of all parties' votes; none with `reveal = "label"`. If
+            the label is a number, shape (Q, 2): the number of rows and the sum of their targets.
         tied_rows: With `reveal = "label"`, the number of rows that vote on each query with ties,
             shape (tied,); otherwise none, since the votes show it.
     """
@@ -97,20 +98,18 @@ async def rank_search(
     check(batch)  # again: another session may have sent values since
     own.remember(batch, party.parties)  # from here on only sending can fail
 
-    def count_votes(found: Found) -> Votes:
-        classes = parameters.facts.classes
-        return own_votes(batch, own.rows, nearest, found, classes=classes, weights=system.weights)
-
     checks = Checks(party, keys)
     last: MaskedSums | SharedRounds
     if system.reveal == "totals":
         last = sums = MaskedSums(party, keys, adder, public=public)
         found, search = await _find_radii(sums, nearest, parameters, len(party.parties), checks)
-        answer = await _add_votes(sums, count_votes(found), found, search, k, checks)
+        answer = await _add_votes(
+            sums, parameters.votes_of(batch, own.rows, nearest, found), found, search, k, checks
+        )
     else:
         rounds = SharedRounds(party, public)
         found = await find_radii(party, rounds, nearest, parameters, checks)
-        votes = count_votes(found)
+        votes = parameters.votes_of(batch, own.rows, nearest, found)
         last = sums = MaskedSums(party, keys, adder, rounds.next_round, public=rounds.public)
         if system.reveal == "votes":
             answer = await _add_votes(sums, votes, found, None, k, checks)
@@ -151,7 +150,7 @@ async def _add_votes(  # noqa: PLR0917  (own votes, and the public results of th
     checks: Checks,
 ) -> SearchAnswer:
     """Add up the votes of all parties, and open the totals."""
-    totals = Votes.of(await sums.add(votes.arrays(found.tied, k)), found.tied)
+    totals = Votes.of(await sums.add(votes.arrays(found.tied, k)), found.tied, votes.steps)
     at_radius = most_rows(totals, found, k) if search is None else search.at_radius
     at_least = None if search is None else search.at_least
     if not could_be_votes(totals, votes, found, at_radius, at_least):

@@ -66,7 +66,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
     steps_at_most,
 )
 from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, Scheme, Sizes, summed
-from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes, no_votes
+from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.transport.messages import Array
 
@@ -335,6 +335,6 @@ def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Fo
         counted = [masked(np.zeros(tied, np.uint32))] if tied else []
         voted = [*counted, find_labels_cost(parties, facts.classes, searched.queries_by_most)]
     else:
-        votes = no_votes(len(searched.tied), facts.classes, system.weights)
+        votes = parameters.no_votes(len(searched.tied))
         voted = [masked(*votes.arrays(searched.tied, system.k))]
     return replace(total_cost(search, *voted, checks_cost(parties)), setup=setup)

@@ -16,7 +16,15 @@ from veilring.measures import vote_shares
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
-from veilring.protocols.claims import Batch, Coalition, Comparison, Example, Findings, exchange_rows
+from veilring.protocols.claims import (
+    COMPARED_TARGET,
+    Batch,
+    Coalition,
+    Comparison,
+    Example,
+    Findings,
+    exchange_rows,
+)
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import (
     Estimate,
@@ -35,7 +43,7 @@ from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import found_cost, search_cost
-from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn, pooled_mean
 from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.protocols.system import PARTIES, PeerSetup, Play, Scored, System, Tunable, together
 
@@ -53,6 +61,9 @@ _SHOWN: Final[Mapping[Reveal, str]] = {
     "label": "Counts and votes stay secret-shared: only comparisons with k, and the class with the"
     " most votes, are revealed.",
 }
+_VOTES: Final = "the votes and the label"
+_SUMS: Final = "the number of rows that vote, the sum of their targets, and the prediction"
+_ONE_ROW: Final = " If a single row votes, as with k = 1, the sum is its target."
 _OPENED: Final[Mapping[Reveal, str]] = {
     "totals": "sums",
     "votes": "comparisons and votes",
@@ -79,7 +90,8 @@ class RankSearch(System):
     """kNN over the rows of several parties, exactly as if they were in one place.
 
     A search by counts under pairwise masks finds the radius of the k-th nearest row, and one more
-    masked sum adds up the votes within it.
+    masked sum adds up the votes within it. If the label is a number, it adds up the number of rows
+    within the radius and their targets, and the prediction is their mean.
 
     Attributes:
         name: `rank-search`.
@@ -94,6 +106,7 @@ class RankSearch(System):
         batch: The maximum number of queries asked at once.
     """
 
+    predicts_numbers: ClassVar[bool] = True
     trust: ClassVar[str] = "{outside} of {parties}"
     title: ClassVar[str] = "rank search"
     summary: ClassVar[str] = (
@@ -154,6 +167,14 @@ class RankSearch(System):
         )
 
     @override
+    def promise_about(self, facts: Facts) -> Promise:
+        promised = super().promise_about(facts)
+        if facts.target is None:
+            return promised
+        learned = promised.learned.replace(_VOTES, _SUMS)
+        return replace(promised, learned=learned, note=promised.note + _ONE_ROW)
+
+    @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
         """Return the range of costs of queries before they are asked; the steps depend on rows."""
         public = self.bind(facts)
@@ -177,17 +198,21 @@ class RankSearch(System):
             all_learn=True,
             keep=SearchedRows,
             memory=QUERIES,
-            scores=_shares if self.reveals_scores else None,
+            scores=_shares if self.reveals_scores and not parameters.steps else None,
         )
 
     @override
     def comparisons(self, example: Example) -> tuple[Comparison, ...]:
-        """Return the default comparison, and one in which rows tie at the k-th place.
+        """Return the default comparison, one in which rows tie at the k-th place, and one of sums.
 
-        A tie takes further steps: the search ends at a single float, and tied votes are counted.
+        A tie takes further steps: the search ends at a single float, and tied votes are counted. If
+        the label is a number, targets are added up.
         """
-        tied = exchange_rows(_with_ties(example))
-        return (*super().comparisons(example), replace(tied, long="tied rows"))
+        worlds = {"tied rows": _with_ties(example)}
+        if self.reveal != "label" and self.weights == "uniform":
+            worlds["numbers as labels"] = example.predicting(COMPARED_TARGET)
+        others = (replace(exchange_rows(world), long=what) for what, world in worlds.items())
+        return (*super().comparisons(example), *others)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "SearchSetup":
@@ -246,9 +271,9 @@ class SearchSetup(PeerSetup):
         return self.scored(self.search(queries, list(self.parts.values())))
 
     def scored(self, ranked: Ranked) -> Scored:
-        """Return the labels of a search, with scores if votes are revealed."""
-        shares = vote_shares(ranked.votes.values) if self.system.reveals_scores else None
-        return Scored(ranked.votes.labels, shares)
+        """Return the labels of a search, with scores if votes for classes are revealed."""
+        has_scores = self.system.reveals_scores and not self.parameters.steps
+        return Scored(ranked.votes.labels, vote_shares(ranked.votes.values) if has_scores else None)
 
     def search(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of parties in this process, with the parties' own steps."""
@@ -280,6 +305,8 @@ class SearchSetup(PeerSetup):
     def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
         """Label queries by all rows in one place, rounding weighted votes as the parties do."""
         rows, system = together(self.parts, among), self.parameters.system
+        if self.parameters.steps:
+            return pooled_mean(queries, rows.features, rows.labels, system.k)
         if system.weights == "uniform":
             return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, system.k)
         batches = self.batches(queries)

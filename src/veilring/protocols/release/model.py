@@ -18,14 +18,20 @@ from pydantic import ValidationError
 from veilring.arrays import Floats, Ints
 from veilring.data.columns import FeatureTerms
 from veilring.data.frames import Frame
-from veilring.data.schema import RowSchema, feature_terms
+from veilring.data.schema import RowSchema, feature_terms, schema_of
 from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require_that
 from veilring.privacy.files import write_whole
 from veilring.protocols.membership import RowsLike
 from veilring.protocols.promise import Promise
-from veilring.protocols.release.algorithm.classifiers import Classifier, as_document, from_document
+from veilring.protocols.release.algorithm.classifiers import (
+    Classifier,
+    LinearRegressor,
+    Predictor,
+    as_document,
+    from_document,
+)
 from veilring.protocols.release.algorithm.steps import Released, ReleaseParameters
 
 FORMAT: Final = "veilring released model"
@@ -35,6 +41,7 @@ MODEL_BYTES_MAX: Final = 1 << 25
 larger because parsing a file of only brackets takes 200 times its size in memory."""
 
 _CLASSES: Final = "classes"
+_STEPS: Final = "steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +94,26 @@ class _Document(RowSchema):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReleasedModel:
-    """A released classifier with the schema of its rows and its guarantee."""
+    """A released classifier with the schema of its rows and its guarantee.
+
+    Attributes:
+        classifier: The classifier; a linear function if the label is a number.
+    """
 
     schema: RowSchema
-    classifier: Classifier
+    classifier: Predictor
     promise: Promise
     provenance: Provenance
 
     def __post_init__(self) -> None:
         self.schema.require_sound()
+        own, target = self.classifier, self.schema.target
+        if isinstance(own, LinearRegressor):
+            is_alike = target is not None and own.steps == target.steps
+        else:
+            is_alike = own.classes == self.schema.classes
         require_that(
-            self.classifier.classes == self.schema.classes,
-            _CLASSES,
-            "the classes of the classifier differ from those of the schema",
+            is_alike, _CLASSES, "the labels of the classifier differ from those of the schema"
         )
         require_that(
             self.classifier.width == self.schema.width,
@@ -111,8 +125,7 @@ class ReleasedModel:
     @classmethod
     def of(cls, released: Released, parameters: ReleaseParameters, promise: Promise) -> Self:
         """Return the model of a release."""
-        features = parameters.features
-        schema = RowSchema(classes=features.classes, features=feature_terms(features))
+        schema = schema_of(parameters.features)
         return cls(schema, released.model, promise, Provenance.of(parameters, released))
 
     def __str__(self) -> str:
@@ -120,7 +133,7 @@ class ReleasedModel:
         noise = " and ".join(f"{each:.3g}" for each in made.noise)
         lines = {
             "columns": f"{len(self.schema.features):,}",
-            "classes": ", ".join(self.schema.classes),
+            **_label_line(self.schema),
             "statistic": made.statistic,
             "parties": f"{made.parties:,}, of which up to {made.tolerated:,} may collude and"
             f" up to {made.lost:,} may be lost",
@@ -135,11 +148,11 @@ class ReleasedModel:
         made, schema = self.provenance, self.schema
         return (
             f"ReleasedModel({made.statistic!r}: {len(schema.features)} columns, "
-            f"{len(schema.classes)} classes; {self.promise.guarantee})"
+            f"{schema.encoded.label_text}; {self.promise.guarantee})"
         )
 
-    def predict(self, rows: RowsLike) -> NDArray[np.str_]:
-        """Return the name of the class of each row, shape (rows,).
+    def predict(self, rows: RowsLike) -> NDArray[Any]:
+        """Return the name of the class of each row, or the predicted number, shape (rows,).
 
         Args:
             rows: A table with the same columns, a data frame or the path of a CSV file with them,
@@ -153,10 +166,20 @@ class ReleasedModel:
 
     def predict_proba(self, rows: RowsLike) -> Floats:
         """Return estimated probabilities, shape (rows, classes), where each row adds up to 1."""
-        return self.classifier.predict_proba(self.to_unit(rows))
+        return self.probabilities(self.to_unit(rows))
 
-    def named(self, labels: Ints) -> NDArray[np.str_]:
-        """Return the class names of labels, in the same shape."""
+    def probabilities(self, rows: Floats) -> Floats:
+        """Return the same as `predict_proba` for rows in [0, 1]."""
+        if not isinstance(self.classifier, Classifier):
+            raise InputError.because(
+                "a predicted number has no probabilities; use `predict`", field="predict_proba"
+            )
+        return self.classifier.predict_proba(rows)
+
+    def named(self, labels: Ints) -> NDArray[Any]:
+        """Return the class names or the numbers of labels, in the same shape."""
+        if self.schema.target is not None:
+            return self.schema.target.values_of(labels)
         return np.array(self.schema.classes)[labels]
 
     def to_unit(self, rows: RowsLike) -> Floats:
@@ -178,7 +201,8 @@ class ReleasedModel:
     def as_document(self) -> dict[str, Any]:
         """Return the model as values that JSON can express."""
         classifier = as_document(self.classifier)
-        del classifier[_CLASSES]  # the schema contains them
+        for key in _labels_of(self.schema):  # the schema contains them
+            del classifier[key]
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -202,6 +226,19 @@ class ReleasedModel:
             raise InputError("path", path, allowed) from None
 
 
+def _labels_of(schema: RowSchema) -> dict[str, Any]:
+    """Return the field of a classifier that follows from the schema: its possible labels."""
+    if schema.target is not None:
+        return {_STEPS: schema.target.steps}
+    return {_CLASSES: list(schema.classes)}
+
+
+def _label_line(schema: RowSchema) -> dict[str, str]:
+    if schema.target is not None:
+        return {"label": str(schema.target)}
+    return {_CLASSES: ", ".join(schema.classes)}
+
+
 def _columns(features: Sequence[FeatureTerms]) -> list[tuple[str, tuple[str, ...]]]:
     """Return the parts of features that must match; ranges are those of the model."""
     return [(each.name, each.categories) for each in features if each.is_feature]
@@ -218,13 +255,17 @@ def load_model(path: Path | str) -> ReleasedModel:
     data = _read(path)
     try:
         document = _Document.model_validate_json(data)
-        schema = RowSchema(classes=document.classes, features=document.features)
-        require_that(
-            _CLASSES not in document.classifier,
-            _CLASSES,
-            "the classifier must not have its own classes",
+        schema = RowSchema(
+            classes=document.classes, target=document.target, features=document.features
         )
-        classifier = from_document(document.classifier | {_CLASSES: list(schema.classes)})
+        schema.require_sound()
+        known = _labels_of(schema)
+        require_that(
+            not known.keys() & document.classifier.keys(),
+            next(iter(known)),
+            f"the classifier must not have its own {next(iter(known))}",
+        )
+        classifier = from_document(document.classifier | known)
         return ReleasedModel(schema, classifier, document.promise, document.release)
     except ValidationError as error:
         raise _first_mistake(path, error) from None

@@ -62,7 +62,7 @@ class ReleasedWords(Message, kind="release.words"):
 
 def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> None:
     """Reject rows that cannot be released, and a number of parties that differs from the plan."""
-    check_rows(rows, len(parameters.features), len(parameters.features.classes))
+    check_rows(rows, len(parameters.features), parameters.features.label_count)
     planned = parameters.plan.trust.parties
     if parties != planned:
         raise InputError.because(

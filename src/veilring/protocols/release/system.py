@@ -15,9 +15,10 @@ from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.privacy.checks import require
+from veilring.protocols.claims import COMPARED_TARGET, Comparison, Example
 from veilring.protocols.membership import Membership, Once
 from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
-from veilring.protocols.release.algorithm.classifiers import Classifier
+from veilring.protocols.release.algorithm.classifiers import Classifier, Predictor
 from veilring.protocols.release.algorithm.noise import (
     EPSILON_MAX,
     Account,
@@ -60,6 +61,7 @@ from veilring.protocols.system import (
 
 _DELTA_MAX: Final = 0.01
 """Above this, the failure that delta allows would affect too many people."""
+_OF_CLASSES: Final = tuple(each for each in get_args(Method) if each != "ridge")
 # All queries of a client are labelled by one release: no batch is too large.
 _QUERIES_MAX: Final = 2**62
 
@@ -67,7 +69,8 @@ _QUERIES_MAX: Final = 2**62
 class Release(System):
     """Release of one noisy sum of the parties' rows, from which a model labels all queries.
 
-    Each party adds a noise share to a statistic of its rows; a masked sum adds them up.
+    Each party adds a noise share to a statistic of its rows; a masked sum adds them up. If the
+    label is a number, the statistic is that of a ridge regression.
     Computations on the total cost nothing more, so queries are free and stay with the client.
 
     Attributes:
@@ -86,6 +89,7 @@ class Release(System):
             others.
     """
 
+    predicts_numbers: ClassVar[bool] = True
     is_lasting: ClassVar[bool] = True
     # 4: class means have the numbers of rows beside them.
     messages_format: ClassVar[int] = 4
@@ -100,7 +104,7 @@ class Release(System):
     delta: float = Field(1e-5, ge=0, le=_DELTA_MAX)
     tolerated: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
     lost: int = Field(0, ge=0)
-    statistic: Annotated[Literal["auto", Method], Tunable.of(*get_args(Method))] = "auto"
+    statistic: Annotated[Literal["auto", Method], Tunable.of(*_OF_CLASSES)] = "auto"
     distribution: ApproximateNoise = "gaussian"
     trusted: bool = False
     sum: Literal["all-to-all", "star"] = "all-to-all"
@@ -170,7 +174,7 @@ class Release(System):
         # A party that observes the total knows its own noise share.
         return Trust(parties, max(1, tolerated), self.lost)
 
-    def own_statistic(self, features: Features, rows: int) -> Statistic[Classifier] | None:  # noqa: ARG002  (a subclass's own)
+    def own_statistic(self, features: Features, rows: int) -> Statistic[Predictor] | None:  # noqa: ARG002  (a subclass's own)
         """Return a custom statistic to release in place of the built-in ones.
 
         Override it for a custom statistic of the public schema and number of rows; the release, its
@@ -238,6 +242,16 @@ class Release(System):
         )
 
     @override
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        """Return the default comparison, and one of rows with a number as the label."""
+        usual = super().comparisons(example)
+        is_built_in = type(self).own_statistic is Release.own_statistic
+        if not (is_built_in and self.delta and self.statistic in {"auto", "ridge"}):
+            return usual
+        numbers = super().comparisons(example.predicting(COMPARED_TARGET))
+        return (*usual, *(replace(each, long="numbers as labels") for each in numbers))
+
+    @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "ReleaseSetup":
         return ReleaseSetup(self, parts, facts)
 
@@ -303,7 +317,9 @@ class ReleaseSetup(Setup):
             labels=lambda released: released.model.predict(queries),
             learners=parties,
             public={"parameters": parameters, **({} if self._release.trusted else roles)},
-            scores=lambda released: released.model.best_scores(queries),
+            scores=None
+            if self.facts.target is not None
+            else lambda released: released.model.best_scores(queries),
         )
 
     @override
@@ -313,7 +329,8 @@ class ReleaseSetup(Setup):
     @override
     def score(self, queries: Floats, rng: Generator) -> Scored:
         model = self.release(rng).model
-        return Scored(model.predict(queries), model.best_scores(queries))
+        scores = model.best_scores(queries) if isinstance(model, Classifier) else None
+        return Scored(model.predict(queries), scores)
 
     @override
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:

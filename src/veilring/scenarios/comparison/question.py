@@ -285,6 +285,12 @@ class DealtSplit:
 def load_facts(question: Question, given: Table | None = None) -> tuple[Table, TableFacts]:
     """Load a table, scaled into [0, 1], with its public facts."""
     table, bounds = _load(question) if given is None else (scale_to_unit(given), _GIVEN_BOUNDS)
+    if table.features.target is not None:
+        raise InputError.because(
+            f"a comparison is about classes, but the label is {table.features.target}; run"
+            " rank-search or release with it, or choose another label",
+            field="data",
+        )
     first = draw_split(table, question, 0)
     held_out = len(table) - len(first.train)
     require_rows(question, len(first.train), held_out)

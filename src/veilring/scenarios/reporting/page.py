@@ -20,6 +20,7 @@ from veilring.scenarios.report import (
     by_kind,
     by_party,
     by_round,
+    errors,
     found,
     in_bytes,
     in_seconds,
@@ -82,6 +83,7 @@ def render(run: RunFolder) -> str:
         adversaries=adversaries(run.scenario),
         settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
         labelled=labelled,
+        errors=labelled and list(errors(labelled)),
         accuracy=labelled and _accuracy(labelled),
         measured=labelled and measured(labelled, tuple(NUMBERS)),
         leakage=labelled

@@ -171,14 +171,21 @@ class AuditedSystem:
 
     @property
     def facts(self) -> Facts:
-        """The public facts, the same in all worlds: the numbers are declared, not counted."""
+        """The public facts of the example."""
+        return self._facts(self.example)
+
+    def _facts(self, example: Example) -> Facts:
+        """Return the public facts, also of other worlds: numbers are declared, not counted."""
         queries, features = self.example.queries.shape
         schema = Features.of_numbers(features, _CLASSES)
+        if example.target is not None:
+            schema = replace(schema, classes=(), target=example.target)
         return Facts.of(len(self.example.parts), schema, rows=self.example.rows, queries=queries)
 
     def setup(self, example: Example | None = None) -> Setup:
         """Return the system, ready to be played on its example or on another one."""
-        return self.system.setup((example or self.example).parts, self.facts)
+        played = example or self.example
+        return self.system.setup(played.parts, self._facts(played))
 
     @property
     def observers(self) -> tuple[str, ...]:

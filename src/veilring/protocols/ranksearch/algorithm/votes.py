@@ -1,5 +1,9 @@
 """Integer votes of the rows within a radius, and the pooled classifier.
 
+If the label is a number, a row votes by its target: the rows are counted as if they had one class,
+and their targets, in whole steps, are added up beside the count. The answer is their mean, rounded
+to a whole step.
+
 A row within the radius has one vote, or a vote of radius/distance in fixed point. Rows at distance
 0, if any, decide alone: they are counted separately, so that no party has to know the nearest
 distance. A search that ended with at most k rows within the radius needs only the k + 1 nearest
@@ -16,7 +20,7 @@ from numpy.typing import NDArray
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.ranksearch.algorithm.search import Asked, End, Found, clipped_counts
-from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.protocols.ring.algorithm.classify import Weights, mean_labels
 from veilring.protocols.ring.algorithm.topk import cut_rows
 
 WEIGHT_BITS: Final = 24
@@ -70,25 +74,36 @@ class Votes:
     """The votes of one party, or their totals, shape (Q, classes).
 
     `counts` has the rows within the radius; if votes are weighted, in fixed point, it has only the
-    rows at distance 0, which decide alone if there are any.
+    rows at distance 0, which decide alone if there are any. `sums` has the sum of the targets of
+    the rows within the radius, shape (Q,), each at most `steps`, if the label is a number; `counts`
+    then has one column.
     """
 
     counts: NDArray[np.uint64]
     weighted: NDArray[np.uint64] | None = None
+    sums: NDArray[np.uint64] | None = None
+    steps: int = 0
 
     def arrays(self, tied: Bools, k: int) -> tuple[NDArray[Any], ...]:
         """Return the arrays to add up, each in the smallest word type that holds its totals."""
-        few = self.counts[~tied].astype(word_for(k))
-        words = few, self.counts[tied].astype(word_for(TIED_ROWS))
+        few, many = word_for(k), word_for(TIED_ROWS)
+        words = self.counts[~tied].astype(few), self.counts[tied].astype(many)
+        if self.sums is not None:
+            few, many = word_for(k * self.steps), word_for(TIED_ROWS * self.steps)
+            return (*words, self.sums[~tied].astype(few), self.sums[tied].astype(many))
         return words if self.weighted is None else (*words, self.weighted)
 
     @classmethod
-    def of(cls, arrays: Sequence[NDArray[Any]], tied: Bools) -> Self:
-        """Return the votes with the given arrays, or with totals of arrays."""
-        few, many, *weighted = arrays
+    def of(cls, arrays: Sequence[NDArray[Any]], tied: Bools, steps: int = 0) -> Self:
+        """Return the votes with the given arrays, or with totals of arrays; see `own_votes`."""
+        few, many, *others = arrays
         counts = np.empty((len(tied), few.shape[1]), dtype=np.uint64)
         counts[~tied], counts[tied] = few, many
-        return cls(counts, weighted[0] if weighted else None)
+        if not steps:
+            return cls(counts, others[0] if others else None)
+        sums = np.empty(len(tied), dtype=np.uint64)
+        sums[~tied], sums[tied] = others
+        return cls(counts, sums=sums, steps=steps)
 
     @property
     def deciding(self) -> NDArray[np.uint64]:
@@ -99,12 +114,19 @@ class Votes:
 
     @property
     def labels(self) -> Ints:
-        """The class with the most votes for each query; ties go to the lowest class."""
+        """The class with the most votes for each query; ties go to the lowest class.
+
+        If the label is a number, it is the mean target, rounded half up; 0 without any row.
+        """
+        if self.sums is not None:
+            return np.minimum(mean_labels(self.sums, self.counts[:, 0]), self.steps)
         return np.asarray(np.argmax(self.deciding, axis=1), dtype=np.int64)
 
     @property
     def values(self) -> Floats:
-        """The votes as numbers, shape (Q, classes)."""
+        """The votes as numbers, shape (Q, classes); the rows and their sum, shape (Q, 2)."""
+        if self.sums is not None:
+            return np.column_stack([self.counts[:, 0], self.sums]).astype(np.float64)
         if self.weighted is None:
             return self.counts.astype(np.float64)
         return np.where(
@@ -113,14 +135,25 @@ class Votes:
 
 
 def own_votes(
-    queries: Floats, rows: Rows, nearest: Nearest, found: Found, *, classes: int, weights: Weights
+    queries: Floats,
+    rows: Rows,
+    nearest: Nearest,
+    found: Found,
+    *,
+    classes: int,
+    weights: Weights,
+    steps: int = 0,
 ) -> Votes:
-    """Return the votes of a party's rows."""
-    votes = no_votes(len(queries), classes, weights)
+    """Return the votes of a party's rows; `steps` is the largest target, if labels are numbers."""
+    votes = no_votes(len(queries), classes, weights, steps)
     few = np.flatnonzero(~found.tied)
     counts, weighted = _ballots(nearest.distances[few], found.radii[few], weights)
+    labels = nearest.labels[few]
+    if votes.sums is not None:
+        votes.sums[few] = (counts * labels).sum(axis=1)
+        labels = np.zeros_like(labels)
     # On flat arrays, numpy adds ten times faster. Padding has weight 0, in any position.
-    at = (few[:, None] * classes + nearest.labels[few]).ravel()
+    at = (few[:, None] * classes + labels).ravel()
     np.add.at(votes.counts.reshape(-1), at, counts.ravel().astype(np.uint64))
     if votes.weighted is not None:
         np.add.at(votes.weighted.reshape(-1), at, weighted.ravel())
@@ -129,8 +162,12 @@ def own_votes(
     return votes
 
 
-def no_votes(queries: int, classes: int, weights: Weights) -> Votes:
-    """Return the votes of a party without rows near any query."""
+def no_votes(queries: int, classes: int, weights: Weights, steps: int = 0) -> Votes:
+    """Return the votes of a party without rows near any query; see `own_votes`."""
+    if steps:
+        return Votes(
+            np.zeros((queries, 1), np.uint64), sums=np.zeros(queries, np.uint64), steps=steps
+        )
     shape = queries, classes
     weighted = np.zeros(shape, np.uint64) if weights == "distance" else None
     return Votes(np.zeros(shape, np.uint64), weighted)
@@ -138,9 +175,10 @@ def no_votes(queries: int, classes: int, weights: Weights) -> Votes:
 
 def _count_tied(votes: Votes, queries: Floats, rows: Rows, found: Found, weights: Weights) -> None:
     """Add the votes of all rows within the radius, for queries with ties."""
-    order = np.argsort(rows.labels, kind="stable")
+    labels = rows.labels if votes.sums is None else np.zeros_like(rows.labels)
+    order = np.argsort(labels, kind="stable")
     features = rows.features[order]
-    present, starts = np.unique(rows.labels[order], return_index=True)
+    present, starts = np.unique(labels[order], return_index=True)
     tied = np.flatnonzero(found.tied)
     for chunk in cut_rows(len(tied), len(rows), DISTANCES_AT_ONCE):
         asked = tied[chunk]
@@ -148,6 +186,8 @@ def _count_tied(votes: Votes, queries: Floats, rows: Rows, found: Found, weights
         counts, weighted = _ballots(to_rows, found.radii[asked], weights)
         at = np.ix_(asked, present)
         votes.counts[at] = np.add.reduceat(counts, starts, axis=1, dtype=np.uint64)
+        if votes.sums is not None:
+            votes.sums[asked] = counts @ rows.labels
         if votes.weighted is not None:
             votes.weighted[at] = np.add.reduceat(weighted, starts, axis=1, dtype=np.uint64)
 
@@ -181,12 +221,17 @@ def could_be_votes(
 
     They are at least the party's own, and add up to the number of rows that the search found within
     the radius, or to more for ties, since counts are clipped. Rows at distance 0, which decide
-    weighted votes alone, are at most those within the lowest threshold. Totals of clipped counts at
+    weighted votes alone, are at most those within the lowest threshold. Targets of other parties'
+    rows are from 0 to their maximum. Totals of clipped counts at
     the radius, and at the lowest threshold if totals were opened, have the shape (Q,).
     """
     if not (totals.counts >= own.counts).all():
         return False
     rows = totals.counts.sum(axis=1, dtype=np.uint64).astype(np.int64)
+    if totals.sums is not None and own.sums is not None:
+        most = (totals.counts - own.counts)[:, 0] * np.uint64(totals.steps)
+        if not ((totals.sums >= own.sums) & (totals.sums - own.sums <= most)).all():
+            return False
     if totals.weighted is None or own.weighted is None:
         return bool(np.where(found.tied, rows >= at_radius, rows == at_radius).all())
     weighing = at_radius - rows  # the exact number, or a lower bound for ties

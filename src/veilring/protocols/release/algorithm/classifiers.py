@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Features
+from veilring.data.table import Features, is_table
 from veilring.errors import InputError
 from veilring.privacy.checks import require_that
 
@@ -70,8 +70,11 @@ class Frame:
 
     @classmethod
     def middle(cls, features: Features) -> Self:
-        """Return the frame at the middle of each column: 1/2 for numbers, 1/k for k categories."""
-        origin, units = np.full(len(features), 0.5), np.ones(len(features))
+        """Return the frame at the middle of each column: 1/2 for numbers, 1/k for k categories.
+
+        A target is one more column, the last.
+        """
+        origin, units = np.full(features.joint_width, 0.5), np.ones(features.joint_width)
         for each in features.categories:
             origin[each.features] = 1 / len(each.values)
             units[each.features] = 0.5
@@ -257,7 +260,7 @@ class Classifier(ABC):
         Rows have the shape (rows, features), in [0, 1], and are encoded by the public schema.
         """
         require_that(
-            rows.ndim == 2 and rows.shape[1] == self.width,  # noqa: PLR2004  (the axes of a table)
+            is_table(rows) and rows.shape[1] == self.width,
             "rows",
             f"rows has the shape {rows.shape}; it must be (rows, {self.width})",
         )
@@ -444,6 +447,50 @@ class TreesClassifier(_RowClassifier):
         return np.asarray(self.log_shares[np.arange(leaves.shape[1]), leaves].mean(axis=1))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearRegressor:
+    """A linear function of the features of a row. Public.
+
+    Attributes:
+        weights: Shape (features,).
+        bias: The prediction for a row of zeros; 0 is the minimum of the target, and 1 its maximum.
+        steps: The largest label: a prediction is a whole number from 0.
+    """
+
+    KIND: ClassVar[str] = "linear"
+
+    weights: Floats
+    bias: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        _require_shape("weights", self.weights, (self.weights.size,))
+        _require_shape("bias", np.array(self.bias), ())
+
+    @property
+    def width(self) -> int:
+        """The number of features of a row."""
+        return len(self.weights)
+
+    def predict(self, rows: Floats) -> Ints:
+        """Return the prediction for each row in whole steps, clipped to the range, shape (rows,).
+
+        Rows have the shape (rows, features), in [0, 1], and are encoded by the public schema.
+        """
+        require_that(
+            is_table(rows) and rows.shape[1] == self.width,
+            "rows",
+            f"rows has the shape {rows.shape}; it must be (rows, {self.width})",
+        )
+        # Each row is added up by itself: a product of matrices may round it by its neighbours.
+        found = np.einsum("ij,j->i", rows, self.weights) + self.bias
+        return np.asarray(np.rint(np.clip(found, 0.0, 1.0) * self.steps), dtype=np.int64)
+
+
+Predictor = Classifier | LinearRegressor
+"""The function that a release results in."""
+
+
 def _require_shape(field: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
     require_that(
         values.shape == shape, field, f"{field} has the shape {values.shape}; it must be {shape}"
@@ -451,13 +498,19 @@ def _require_shape(field: str, values: NDArray[Any], shape: tuple[int, ...]) -> 
     require_that(bool(np.isfinite(values).all()), field, f"{field} must hold finite numbers")
 
 
-_KINDS: Final[Mapping[str, type[Classifier]]] = {
+_KINDS: Final[Mapping[str, type[Predictor]]] = {
     each.KIND: each
-    for each in (DirectionClassifier, CountsClassifier, GridClassifier, TreesClassifier)
+    for each in (
+        DirectionClassifier,
+        CountsClassifier,
+        GridClassifier,
+        TreesClassifier,
+        LinearRegressor,
+    )
 }
 
 
-def as_document(classifier: Classifier) -> dict[str, Any]:
+def as_document(classifier: Predictor) -> dict[str, Any]:
     """Return a classifier as values that JSON can express: its kind and its fields by name."""
     require_that(
         _KINDS.get(getattr(classifier, "KIND", "")) is type(classifier),
@@ -467,11 +520,12 @@ def as_document(classifier: Classifier) -> dict[str, Any]:
     document: dict[str, Any] = {"kind": classifier.KIND}
     for field in fields(classifier):
         value = getattr(classifier, field.name)
-        document[field.name] = value.tolist() if isinstance(value, np.ndarray) else value
-    return document | {"classes": list(classifier.classes)}
+        plain = list(value) if isinstance(value, tuple) else value
+        document[field.name] = value.tolist() if isinstance(value, np.ndarray) else plain
+    return document
 
 
-def from_document(document: Mapping[str, Any]) -> Classifier:
+def from_document(document: Mapping[str, Any]) -> Predictor:
     """Return the classifier in a document of `as_document`."""
     kind = document.get("kind")
     found = _KINDS.get(kind) if isinstance(kind, str) else None
@@ -491,7 +545,7 @@ def from_document(document: Mapping[str, Any]) -> Classifier:
 
 
 def _read(name: str, kind: object, value: object) -> Any:  # noqa: ANN401  (of any field)
-    if kind in (int, bool) and type(value) is kind:
+    if kind in (int, bool, float) and type(value) is kind:
         return value
     if kind == tuple[str, ...] and isinstance(value, list) and value:
         if all(isinstance(each, str) for each in value):

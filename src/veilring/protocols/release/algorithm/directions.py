@@ -64,6 +64,11 @@ class _FrameStatistic(ScaledStatistic[Frame]):
         ScaledStatistic.__post_init__(self)
         require(self.rows >= 1, "rows", self.rows, "a whole number of at least 1")
 
+    def _place(self, rows: Floats, labels: Ints) -> Floats:
+        """Return rows around the middle of their ranges, with the target if it is a number."""
+        joint = self.features.with_target(rows, labels)
+        return Frame.middle(self.features).place(joint)
+
 
 @dataclass(frozen=True, slots=True)
 class Centre(_FrameStatistic):
@@ -72,7 +77,7 @@ class Centre(_FrameStatistic):
     @property
     @override
     def length(self) -> int:
-        return len(self.features)
+        return self.features.joint_width
 
     @property
     @override
@@ -81,7 +86,7 @@ class Centre(_FrameStatistic):
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
-        placed = Frame.middle(self.features).place(rows)
+        placed = self._place(rows, labels)
         return Entries.dense(cut_off(placed, self.scale, self.bound))
 
     @override
@@ -98,7 +103,7 @@ class Moments(_FrameStatistic):
     @property
     @override
     def length(self) -> int:
-        return 2 * len(self.features)
+        return 2 * self.features.joint_width
 
     @property
     @override
@@ -107,7 +112,7 @@ class Moments(_FrameStatistic):
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
-        placed = Frame.middle(self.features).place(rows)
+        placed = self._place(rows, labels)
         both = np.hstack((placed, 2 * placed**2))
         return Entries.dense(cut_off(both, self.scale, self.bound))
 
@@ -140,7 +145,7 @@ def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
     A number is at most 1/2 from the middle. The block of a category of k values has one entry of
     `(1 - 1/k) / 2` and k - 1 entries of `-1 / (2 k)`, whatever its value is.
     """
-    numbers = len(features) - sum(len(each.values) for each in features.categories)
+    numbers = features.joint_width - sum(len(each.values) for each in features.categories)
     blocks: list[tuple[tuple[Fraction, int], ...]] = [((Fraction(1, 2), 1),)] * numbers
     for each in features.categories:
         share = Fraction(1, len(each.values))
@@ -319,11 +324,9 @@ class Discriminant(_DirectionStatistic):
     def entries(self, rows: Floats, labels: Ints) -> Entries:
         require_labels(labels, self.features)
         found, width = self.frame.directions(rows), len(self.features)
-        first, second = np.triu_indices(width)
-        weights = float(SECOND_WEIGHT) * np.where(first == second, 1.0, sqrt(2))
         values = np.empty((len(rows), self.support))
         values[:, :width], values[:, width] = found, float(self.count_weight)
-        np.multiply(weights * found[:, first], found[:, second], out=values[:, width + 1 :])
+        values[:, width + 1 :] = symmetric_entries(found, float(SECOND_WEIGHT))
         positions = self._positions(labels)
         positions[:, width + 1 :] = np.arange(self.length - self._second, self.length)
         return Entries(positions, cut_off(values, self.scale, self.bound))
@@ -332,17 +335,31 @@ class Discriminant(_DirectionStatistic):
     def classifier(self, classes: ClassDirections, others: Floats) -> DirectionClassifier:
         """Return the discriminant with the pooled covariance."""
         means, rows = classes.means, float(classes.sizes.sum())
-        width = means.shape[1]
-        first, second = np.triu_indices(width)
-        matrix = np.zeros((width, width))
-        matrix[first, second] = others / np.where(first == second, 1.0, sqrt(2))
-        matrix[second, first] = matrix[first, second]
-        weight = float(SECOND_WEIGHT)
-        within = matrix / weight / rows - (means.T * classes.shares) @ means
+        width, weight = means.shape[1], float(SECOND_WEIGHT)
+        within = read_symmetric(others, width) / weight / rows - (means.T * classes.shares) @ means
         # Off the diagonal, the noise of `u u^T` is sqrt(1/2) times that on it.
         edge = classes.noise / weight * sqrt(2 * width) / rows
         values, vectors = lift_eigenvalues(within, self.kappa * edge)
         return self._linear(classes, (means @ vectors / values) @ vectors.T)
+
+
+def symmetric_entries(vectors: Floats, weight: float = 1.0) -> Floats:
+    """Return the weighted entries of each `u u^T` on and above the diagonal, shape (rows, entries).
+
+    Those above it are multiplied by sqrt(2), for the Frobenius norm of the matrix.
+    """
+    first, second = np.triu_indices(vectors.shape[1])
+    weights = weight * np.where(first == second, 1.0, sqrt(2))
+    return np.asarray(weights * vectors[:, first] * vectors[:, second])
+
+
+def read_symmetric(entries: Floats, width: int) -> Floats:
+    """Return the symmetric matrix with the entries of `symmetric_entries`."""
+    first, second = np.triu_indices(width)
+    matrix = np.zeros((width, width))
+    matrix[first, second] = entries / np.where(first == second, 1.0, sqrt(2))
+    matrix[second, first] = matrix[first, second]
+    return matrix
 
 
 def keep_share(vectors: Floats, noise: float) -> Floats:

@@ -21,8 +21,8 @@ from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.protocols.release.algorithm.classifiers import (
     DEPTH,
     TREES,
-    Classifier,
     Frame,
+    Predictor,
     Trees,
     count_columns,
 )
@@ -42,6 +42,7 @@ from veilring.protocols.release.algorithm.noise import (
     rule_deviation,
     scale_for,
 )
+from veilring.protocols.release.algorithm.ridge import Ridge
 from veilring.protocols.release.algorithm.statistic import (
     L1_SCALE,
     L2_SCALE,
@@ -59,8 +60,9 @@ from veilring.protocols.release.algorithm.tallies import (
     grid_side,
 )
 
-Method = Literal["means", "lda", "counts", "grid", "trees"]
-"""Class means, linear discriminant, naive Bayes counts, labelled grid, random trees."""
+Method = Literal["means", "lda", "counts", "grid", "trees", "ridge"]
+"""Class means, linear discriminant, naive Bayes counts, labelled grid, random trees; and the second
+moments of a ridge regression, if the label is a number."""
 Reference = Literal["middle", "centre", "moments"]
 """The frame of directions: around the middle of the ranges, around the released centre, or around
 the released centre in units of the released standard deviations."""
@@ -172,6 +174,12 @@ class Rule:
             )
         else:
             method = self._choose() if statistic == "auto" else statistic
+            require_that(
+                (method == "ridge") == (self.features.target is not None),
+                "statistic",
+                f"the statistic is {method}, but the label is {self.features.label_text}; ridge is"
+                " for a number, and all others are for classes",
+            )
             found = _STATISTICS[method].shape(self)
         pure = found.norm == "l1"
         return Plan(
@@ -195,6 +203,8 @@ class Rule:
         return sqrt(2 * self.trust.factor) / self.epsilon
 
     def _choose(self) -> Method:
+        if self.features.target is not None:
+            return "ridge"
         classes, columns = len(self.features.classes), count_columns(self.features)
         if fits_grid(self.features):
             return "grid"
@@ -221,6 +231,15 @@ class Rule:
         centre = norm == "l2" or self._finds_centre()
         weight = self._count_weight(norm)
         return _Shape(norm, "centre" if centre else "middle", count_weight=weight)
+
+    def ridge(self) -> _Shape:
+        """Use released moments, with the target as a column."""
+        require_that(
+            self.delta > 0,
+            "delta",
+            "a ridge regression has only an L2 bound: choose a delta above 0",
+        )
+        return _Shape("l2", "moments")
 
     def discriminant(self) -> _Shape:
         """Use released moments if most eigenvalues exceed the noise, otherwise a centre."""
@@ -261,7 +280,7 @@ class _Kind(NamedTuple):
     """The rule for the numbers of a statistic, and how to make it."""
 
     shape: Callable[[Rule], _Shape]
-    made: Callable[[Plan, Features, Generator, Frame], ScaledStatistic[Classifier]]
+    made: Callable[[Plan, Features, Generator, Frame], ScaledStatistic[Predictor]]
 
 
 _STATISTICS: Final[Mapping[Method, _Kind]] = {
@@ -286,6 +305,7 @@ _STATISTICS: Final[Mapping[Method, _Kind]] = {
         lambda rule: rule.tally(TREES),
         lambda _, features, public, __: RandomTrees(features, Trees.draw(features, public)),
     ),
+    "ridge": _Kind(Rule.ridge, lambda plan, features, _, frame: Ridge(features, frame, plan.rows)),
 }
 """Each built-in statistic, by its name."""
 
@@ -301,7 +321,7 @@ def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
 
 def main_statistic(
     plan: Plan, features: Features, public: Generator, frame: Frame | None = None
-) -> Statistic[Classifier]:
+) -> Statistic[Predictor]:
     """Return the statistic for the classifier; its bound does not depend on the frame."""
     about = Frame.middle(features) if frame is None else frame
     if plan.method == "own":

@@ -16,7 +16,7 @@ from veilring.arrays import Ints
 from veilring.data.table import Features, Rows
 from veilring.privacy.checks import require_that
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, written
-from veilring.protocols.release.algorithm.classifiers import Classifier
+from veilring.protocols.release.algorithm.classifiers import Predictor
 from veilring.protocols.release.algorithm.noise import Account, SumNoise, account_of, plan_noise
 from veilring.protocols.release.algorithm.rule import Plan, first_statistic, main_statistic
 from veilring.protocols.release.algorithm.statistic import Statistic
@@ -32,7 +32,7 @@ class ReleaseParameters:
 
     features: Features
     plan: Plan
-    own: Statistic[Classifier] | None = None
+    own: Statistic[Predictor] | None = None
 
     def __post_init__(self) -> None:
         require_that(
@@ -60,7 +60,7 @@ class ReleaseParameters:
         """The statistic of the first of two sums; None if there is only one sum."""
         return None if self.own else first_statistic(self.plan, self.features)
 
-    def main(self, frame: Any = None) -> Statistic[Classifier]:  # noqa: ANN401  (what the first sum is decoded to)
+    def main(self, frame: Any = None) -> Statistic[Predictor]:  # noqa: ANN401  (what the first sum is decoded to)
         """Return the statistic of the model, in the frame decoded from a first sum, if any."""
         if self.own:
             return self.own
@@ -109,7 +109,7 @@ class Released:
         totals: The noisy total of each sum, in order.
     """
 
-    model: Classifier
+    model: Predictor
     totals: tuple[Total, ...]
 
 

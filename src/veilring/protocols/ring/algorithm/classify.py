@@ -9,9 +9,10 @@ smallest distances of each query, the vote total of every class, and the label.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import is_table, pairwise_distances
@@ -103,6 +104,28 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
         votes = local_votes(pooled, labels, own_smallest(pooled, k), classes, weights)
         found[chunk] = decide_labels(votes)
     return found
+
+
+def pooled_mean(queries: Floats, rows: Floats, labels: Ints, k: int) -> Ints:
+    """Return the mean label of the k nearest of the pooled rows, shape (Q,): see `mean_labels`.
+
+    All rows that tie at the k-th place count. With fewer than k rows, all of them do.
+    """
+    found, kept = np.zeros(len(queries), dtype=np.int64), min(k, len(rows))
+    if not kept:
+        return found
+    for chunk in cut_rows(len(queries), len(rows), INPUT_ENTRIES):
+        pooled = pairwise_distances(queries[chunk], rows)
+        near = pooled <= np.partition(pooled, kept - 1, axis=1)[:, [kept - 1]]
+        found[chunk] = mean_labels(near @ labels, near.sum(axis=1))
+    return found
+
+
+def mean_labels(sums: NDArray[Any], rows: NDArray[Any]) -> Ints:
+    """Return sums of labels divided by numbers of rows, rounded half up; 0 without any row."""
+    two = rows.dtype.type(2)
+    mean = (two * sums + rows) // np.maximum(two * rows, rows.dtype.type(1))
+    return np.asarray(mean, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
