@@ -306,10 +306,9 @@ def test_a_comparison_states_its_numbers_and_reasons(
         assert row[0] == line.label
         assert row[1:] == list(cells(line, decision, MEASURES).values())[len(HEADINGS) :]
     assert len(said) == sum(line.limits is not None for line in comparison.lines)
-    guarantees = promises(comparison).values()
     for words in (
         *(*decision.says, decision.cannot, *RULE, *said),
-        *(words for promise in guarantees for words in (promise.protects, promise.measure)),
+        *promises(comparison).values(),
         *(comparison.left_out[0].why, comparison.facts.bounds, 'distribution = "lognormal"'),
     ):
         assert words in page.text

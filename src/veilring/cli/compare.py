@@ -364,7 +364,14 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.comparison.page import HEADINGS, NUMBERS, cells, limits, setting
+    from veilring.scenarios.comparison.page import (
+        HEADINGS,
+        NUMBERS,
+        cells,
+        limits,
+        promises,
+        setting,
+    )
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     decision = comparison.decision
@@ -388,7 +395,8 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     warnings = filter(None, (decision.cannot, comparison.delta_warning, comparison.seeded))
-    for said in (*decision.says, *limits(comparison), *warnings):
+    picked = [] if decision.key is None else [next(iter(promises(comparison).values()))]
+    for said in (*decision.says, *picked, *limits(comparison), *warnings):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     for left in comparison.left_out:
         console.print(

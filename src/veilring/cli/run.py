@@ -232,7 +232,7 @@ def _show(report: "Report | RoleReport", measures: "Sequence[str]") -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.report import RoleReport, adversaries, sections, titled
+    from veilring.scenarios.report import RoleReport, adversaries, assessment, sections, titled
 
     title = f"{titled(report.scenario)}: {report.parties} parties, {report.runtime}"
     if malicious := adversaries(report.scenario):
@@ -256,6 +256,8 @@ def _show(report: "Report | RoleReport", measures: "Sequence[str]") -> None:
     )
     console = make_console()
     console.print(table)
+    if not isinstance(report, RoleReport):
+        console.print(assessment(report), highlight=False, markup=False)
     closing = f"Transcript {report.transcript}\n{closing}"
     console.print(closing, style="dim", highlight=False, markup=False, soft_wrap=True)
 

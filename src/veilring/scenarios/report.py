@@ -441,6 +441,12 @@ def accuracies(report: Report) -> tuple[Share, ...]:
     )
 
 
+_TRIAL: Final = (
+    "This describes a deployment with these parameters; a run reads the whole table on one machine,"
+    " and no guarantee covers it."
+)
+
+
 def promised(report: Report) -> tuple[SummaryLine, ...]:
     """Return the guarantee of the system, and the budget spent."""
     promise, spent = report.promise, report.spent
@@ -451,13 +457,12 @@ def promised(report: Report) -> tuple[SummaryLine, ...]:
     if spent.epsilon is not None:
         delta = f"; δ = {spent.delta:g}" if spent.delta else ""
         lines.append(SummaryLine("spent", f"ε = {spent.epsilon:.4g}", f"{spent.what}{delta}"))
-    protects = f"{promise.protects}, from {promise.against}"
-    return (
-        *lines,
-        SummaryLine("protects", "", protects),
-        SummaryLine("threat model", "", promise.threat_model),
-        SummaryLine("learned", "", promise.learned),
-    )
+    return tuple(lines)
+
+
+def assessment(report: Report) -> str:
+    """Return the guarantee as a paragraph for a data-protection assessment."""
+    return f"{report.promise.paragraph(report.scenario.protocol.name)} {_TRIAL}"
 
 
 def adversaries(scenario: Experiment) -> str:

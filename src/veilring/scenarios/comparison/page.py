@@ -12,7 +12,6 @@ from veilring.measures import NUMBERS as NUMBERS_OF_LABELS
 from veilring.nodes.journal import Traffic
 from veilring.privacy.checks import require
 from veilring.privacy.files import write_whole
-from veilring.protocols.promise import Promise
 from veilring.scenarios.comparison.comparison import SystemComparison
 from veilring.scenarios.comparison.decision import RULE, Decision
 from veilring.scenarios.comparison.lines import LOST_MIN, Limits, Line, Played, parameters_text
@@ -89,12 +88,14 @@ def measured_leak(line: Line) -> str:
     return ", ".join(f"{leaked.label} {leaked.share}" for leaked in shown)
 
 
-def promises(comparison: SystemComparison) -> dict[str, Promise]:
-    """Return the guarantee of each system, once each."""
-    found: dict[str, Promise] = {}
-    for line in comparison.lines:
+def promises(comparison: SystemComparison) -> dict[str, str]:
+    """Return the guarantee of each system as a paragraph, that of the decision first."""
+    picked = comparison.decision.key
+    lines = sorted(comparison.lines, key=lambda line: line.key != picked)
+    found = dict[str, str]()
+    for line in lines:
         if line.privacy is not None:
-            found.setdefault(line.name, line.privacy)
+            found.setdefault(line.name, line.privacy.paragraph(line.system))
     return found
 
 
