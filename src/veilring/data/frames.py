@@ -49,6 +49,18 @@ def cells_of_frame(frame: Frame, source: str = "rows", reading: Reading | None =
     return Cells(source, columns, reading=Reading() if reading is None else reading)
 
 
+def has_words(frame: Frame) -> bool:
+    """Whether a data frame has a column that is neither of numbers nor of truth values."""
+    import narwhals as nw
+
+    try:
+        known: nw.DataFrame[Any] = nw.from_native(frame, eager_only=True)
+    except (TypeError, ValueError):  # of no known library
+        return False
+    types = known.schema.values()
+    return not all(each.is_numeric() or each == nw.Boolean for each in types)
+
+
 def read_parquet(path: Path, reading: Reading | None = None) -> Cells:
     """Read a Parquet file as cells; it needs the extra `parquet`."""
     require_extra("polars")

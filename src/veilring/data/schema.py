@@ -339,7 +339,7 @@ class RowSchema(Section):
         self, cells: Cells, outside_max: float = 1.0, log: logging.Logger = _log
     ) -> Floats:
         """Return queries from the cells of a file that was already read, like `read_queries`."""
-        features, _ = self._columns(cells, with_label=False)
+        features = self.numbers_of(cells)
         check_ranges(self.features, cells, outside_max, log)
         return self.encoded.ranges.to_unit(features, constant=0.0)
 
@@ -349,8 +349,11 @@ class RowSchema(Section):
         Columns, in the units of their ranges, are found by name, in any order; other columns, such
         as a label, are ignored.
         """
-        features, _ = self._columns(matched(cells_of_frame(frame), self.features), with_label=False)
-        return self.of_array(features)
+        return self.of_array(self.numbers_of(matched(cells_of_frame(frame), self.features)))
+
+    def numbers_of(self, cells: Cells) -> Floats:
+        """Return features in the units of their ranges, with categories as several 0 and 1."""
+        return self._columns(cells, with_label=False)[0]
 
     def of_array(self, rows: Floats) -> Floats:
         """Return features by position, scaled into [0, 1], and log counts outside of their ranges.

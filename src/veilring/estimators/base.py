@@ -22,8 +22,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey, attribute_meanings, describe_keys
+from veilring.data.schema import RowSchema
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
+from veilring.estimators.frames import find_schema, numbers_by
 from veilring.measures import NO_SCORES, Measures, measure
 from veilring.nodes.party import by_party
 from veilring.privacy.checks import require, require_that
@@ -101,8 +103,10 @@ def query_keys(queries: Floats) -> list[bytes]:
     return [row.tobytes() for row in queries + 0.0]
 
 
-RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
-"""The smallest and the largest value of each feature, or one of each for all features."""
+_Ends: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
+RangesLike: TypeAlias = _Ends | Mapping[str, tuple[float, float]]
+"""The smallest and the largest value of each feature, or one of each for all features; or both by
+the name of a column."""
 Seed: TypeAlias = int | RandomState | Generator | None
 """The seed of experiments; by default the parties' randomness is cryptographic."""
 
@@ -124,9 +128,18 @@ _LAST: Final = (
     DescribedKey(
         "ranges",
         None,
-        "a pair of the lows and the highs, each a number or one for each feature; or none",
+        "a pair of the lows and the highs, each a number or one for each feature; a pair of a low"
+        " and a high for the name of each column; or none",
         "The public ranges of the features. Values outside are clipped. If none are given,"
         " the ranges of the rows are used, which reveals something about the rows.",
+    ),
+    DescribedKey(
+        "schema",
+        None,
+        "the path of a TOML file, a RowSchema, or none",
+        "The public schema of data frames, instead of `ranges`: their columns are found by name."
+        " Without it, columns of words become categories of the rows, which reveals something about"
+        " the rows.",
     ),
     DescribedKey(
         "random_state",
@@ -178,6 +191,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     system_: System
     setup_: Setup
     parts_: tuple[Ints, ...]
+    _schema: RowSchema | None
     _system: ClassVar[type[System]]
     _leaves_out: ClassVar[frozenset[str]] = frozenset()
     """The parameters of the system that the constructor does not take; they keep their defaults."""
@@ -243,7 +257,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         A failed fit changes nothing: the previous model and its account stay valid.
 
         Args:
-            X: The rows, shape (rows, features).
+            X: The rows, shape (rows, features), or a data frame.
             y: The class of each row.
 
         Warns:
@@ -251,7 +265,8 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         """
         before = vars(self).copy()
         try:
-            rows, labels = validate_data(self, X, y)
+            self._schema = find_schema(X, self.schema)
+            rows, labels = validate_data(self, self._numbers(X), y)
             check_classification_targets(labels)
             self.classes_, numbers = np.unique(labels, return_inverse=True)
             self._is_seeded = self.random_state is not None
@@ -307,9 +322,8 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.system_, parts = self._make_system(), [np.arange(len(rows))]
         if self._own is _DEALT:
             parties, alpha = whole("parties", self.parties), number("alpha", self.alpha)
-            require(
-                self.partition in _PARTITIONS, "partition", self.partition, ", ".join(_PARTITIONS)
-            )
+            is_known = isinstance(self.partition, str) and self.partition in _PARTITIONS
+            require(is_known, "partition", self.partition, ", ".join(_PARTITIONS))
             parts = partition(rows.labels, parties, rng, kind=self.partition, alpha=alpha)
         self.parts_ = tuple(parts)
         held = by_party(Rows(rows.features[part], rows.labels[part]) for part in parts)
@@ -329,15 +343,29 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False))
+        return np.asarray(validate_data(self, self._numbers(X), reset=False))
+
+    def _numbers(self, X: ArrayLike) -> ArrayLike:
+        """Return a data frame by the schema, if there is one; otherwise the rows as they are."""
+        return X if self._schema is None else numbers_by(self._schema, X)
 
     def _public_ranges(self, rows: Floats) -> Ranges:
         """Return the given ranges, or those of the rows, and record which."""
+        if self._schema is not None:
+            require_that(
+                self.ranges is None,
+                "ranges",
+                "the schema of the data frame has ranges for all columns; leave `ranges` out, or"
+                " give them in `schema`",
+            )
+            is_public = all(feature.agreed for feature in self._schema.features)
+            self.ranges_origin_ = _GIVEN if is_public else _TAKEN
+            return self._schema.encoded.ranges
         if self.ranges is None:
             self.ranges_origin_ = _TAKEN if self._system.hides_rows else _TAKEN_FREELY
             return Ranges.of(rows)
         self.ranges_origin_ = _GIVEN
-        given = _given_ranges(self.ranges, rows.shape[1])
+        given = _given_ranges(self._by_position(self.ranges), rows.shape[1])
         lost = np.equal(given.lows, given.highs) & (rows != rows[0]).any(axis=0)
         if lost.any():  # most likely a pair for each of two columns
             raise InputError.because(
@@ -346,6 +374,20 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
                 field="ranges",
             )
         return given
+
+    def _by_position(self, given: RangesLike) -> _Ends:
+        """Return ranges in the order of the columns, if they are given by name."""
+        if not isinstance(given, Mapping):
+            return given
+        names = [str(name) for name in getattr(self, "feature_names_in_", ())]
+        if given.keys() != set(names):
+            raise InputError.because(
+                f"the ranges are of the columns {', '.join(given)}, and the rows have"
+                f" {', '.join(names) or 'no names of columns'}; give a range for each column",
+                field="ranges",
+            )
+        lows, highs = zip(*(given[name] for name in names), strict=True)
+        return lows, highs
 
     def _exposing_settings(self, promised: Promise) -> dict[str, str]:
         """Return the settings that reveal more than the guarantee allows, with a sentence each."""
@@ -475,7 +517,7 @@ def number(name: str, value: float) -> float:
     return float(value)
 
 
-def _given_ranges(given: RangesLike, features: int) -> Ranges:
+def _given_ranges(given: _Ends, features: int) -> Ranges:
     if np.ndim(given) == 0 or len(given) != _ENDS:
         raise InputError.because(f"the ranges must be {_RANGES_ALLOWED}", field="ranges")
     lows, highs = (_of_each(bounds, features) for bounds in given)

@@ -197,10 +197,14 @@ class ReleasedClassifier(SystemClassifier):
 
     @override
     def _facts(self, rows: Rows) -> Facts:
-        unnamed = [f"x{number}" for number in range(rows.features.shape[1])]
-        names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
         classes = tuple(map(str, self.classes_.tolist()))
-        return Facts.of(len(self.parts_), Features(names, self._ranges, classes), rows=len(rows))
+        if self._schema is not None:
+            public = replace(self._schema.encoded, classes=classes)
+        else:
+            unnamed = [f"x{number}" for number in range(rows.features.shape[1])]
+            names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
+            public = Features(names, self._ranges, classes)
+        return Facts.of(len(self.parts_), public, rows=len(rows))
 
     @override
     def _spent(self) -> Promise:
@@ -518,7 +522,7 @@ def as_classifier(system: System, **others: Any) -> SystemClassifier:
 
     Args:
         **others: The parameters that a deployment does not have: `parties`, `partition`, `alpha`,
-            `ranges` and `random_state`.
+            `ranges`, `schema` and `random_state`.
     """
     kind = classifier_of(type(system))
     return kind(**{key.name: getattr(system, key.name) for key in kind._taken()}, **others)  # noqa: SLF001  (a class of this module)
