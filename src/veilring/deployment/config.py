@@ -7,13 +7,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
+import tomli_w
 from pydantic import Field, ValidationError
 from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.config import Agreed, Section, missing_file, read_tables, scenario_error
 from veilring.data.cells import Reading, Words, read_particulars
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, feature_terms, kept_columns
+from veilring.data.columns import FeatureTerms
+from veilring.data.schema import (
+    OUTSIDE_MAX,
+    OutsideMax,
+    RowSchema,
+    drafted,
+    feature_terms,
+    kept_columns,
+)
+from veilring.data.sources import is_public
 from veilring.data.table import Table
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
@@ -264,8 +274,26 @@ class Unfinished(VeilringError):
         return f"only the first {done:,} of {self.asked:,} rows were labelled: {self.cause}"
 
 
+def columns_of(table: Table) -> tuple[FeatureTerms, ...]:
+    """Return the columns of a table for terms, marked as not agreed if rows may be private."""
+    return feature_terms(table.features) if is_public(table) else drafted(table.features)
+
+
+def _as_written(feature: FeatureTerms) -> dict[str, Any]:
+    """Return the keys of a column in a file, with both ends of its range."""
+    ends = ("name", "low", "high") if feature.is_numeric else ("name",)
+    return feature.model_dump(include=set(ends)) | feature.model_dump(exclude_defaults=True)
+
+
 class Schema(RowSchema, Terms):
     """How to read a row. The terms of a system add its parameters."""
+
+    @override
+    def to_toml(self) -> str:
+        tables = self.tables
+        if self.features:  # embeddings have none
+            tables["features"] = [_as_written(feature) for feature in self.features]
+        return tomli_w.dumps(tables)
 
     def asked(
         self, path: Path, config: AskingConfig, log: logging.Logger
@@ -285,9 +313,9 @@ class Schema(RowSchema, Terms):
         """Return terms that fit a table, for examples in which one process has all rows.
 
         Args:
-            table: All rows; the ranges are the table's own, see `feature_terms`.
+            table: All rows; the ranges are the table's own, see `columns_of`.
         """
-        columns = {"classes": table.features.classes, "features": feature_terms(table.features)}
+        columns = {"classes": table.features.classes, "features": columns_of(table)}
         return cls.of(**columns | tables)
 
     @override

@@ -22,6 +22,7 @@ from veilring.arrays import Ints
 from veilring.config import Section
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.data.schema import feature_terms
+from veilring.data.sources import is_public
 from veilring.data.table import (
     TEST_SHARE,
     Categories,
@@ -33,7 +34,7 @@ from veilring.data.table import (
     partition,
     split,
 )
-from veilring.deployment.config import STATE_SUFFIX, Terms
+from veilring.deployment.config import STATE_SUFFIX, Terms, columns_of
 from veilring.deployment.duties import begin_state
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
@@ -57,6 +58,11 @@ from veilring.transport.tls import LOOPBACK
 TERMS: Final = "terms.toml"
 """The name of the file of the terms."""
 _ROSTER: Final = "roster.toml"
+_DRAFT: Final = """\
+# What has `agreed = false` is from rows, and reveals something about them. Replace the range or the
+# categories by what is possible, and remove that line; until then, each party's log has a warning.
+
+"""
 
 
 def write_folder(
@@ -90,7 +96,9 @@ def write_folder(
         else:
             members.append(Member.of(identity, kind="client"))
     Roster(tuple(members)).save(folder / _ROSTER)
-    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    text = terms.to_toml()
+    draft = _DRAFT if "agreed = false" in text else ""
+    (folder / TERMS).write_text(draft + text, encoding="utf-8")
     for name, write in files.items():
         write(folder / name)
     for name, own in configs.items():
@@ -597,13 +605,11 @@ class SurveyExample(Example):
     def _terms(self, table: Table, settings: TermsSettings) -> SurveyTerms:
         features, ranges = table.features, table.features.ranges
         columns = [
-            {"name": name, "low": low, "high": high}
+            {"name": name, "low": low, "high": high, "agreed": is_public(table)}
             for name, low, high in zip(features.names, ranges.lows, ranges.highs, strict=True)
         ]
         if self.kind == "frequency":
-            columns = [
-                each.model_dump(exclude_defaults=True) for each in feature_terms(table.features)
-            ]
+            columns = [each.model_dump(exclude_defaults=True) for each in columns_of(table)]
         classes = () if self.kind in _WITHOUT_CLASSES else features.classes
         minimum = min(self.reports, MINIMUM_REPORTS)
         tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon, minimum=minimum)

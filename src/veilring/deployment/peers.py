@@ -180,7 +180,13 @@ async def serve_member(
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
     terms = PeerTerms.load(Path(config.terms), len(parties))
-    rows = terms.read_rows(Path(config.rows), config.outside_max, _log, config.particulars)
+    rows = terms.read_rows(
+        Path(config.rows),
+        config.outside_max,
+        _log,
+        config.particulars,
+        may_be_empty=len(parties) > 1,
+    )
     membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
 
     def take_part(node: Node, till: Till | None) -> Member:

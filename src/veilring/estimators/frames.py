@@ -9,7 +9,7 @@ import numpy as np
 from veilring.arrays import Floats
 from veilring.data.csv import read_columns
 from veilring.data.frames import Frame, cells_of_frame, has_words
-from veilring.data.schema import RowSchema, feature_terms, matched, read_schema
+from veilring.data.schema import RowSchema, drafted, matched, read_schema
 from veilring.errors import InputError
 
 SchemaLike: TypeAlias = str | Path | RowSchema | None
@@ -32,8 +32,7 @@ def find_schema(X: Any, given: SchemaLike) -> RowSchema | None:  # noqa: ANN401 
     cells = cells_of_frame(X, _SOURCE)
     labelled = replace(cells, texts={**cells.texts, _NO_LABEL: ["-"] * cells.rows})
     table = read_columns(labelled, label=_NO_LABEL)
-    features = (each.model_copy(update={"agreed": False}) for each in feature_terms(table.features))
-    return RowSchema(classes=table.features.classes, features=tuple(features))
+    return RowSchema(classes=table.features.classes, features=drafted(table.features))
 
 
 def numbers_by(schema: RowSchema, X: Any) -> Floats:  # noqa: ANN401  (of any library)
