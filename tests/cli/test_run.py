@@ -1,5 +1,6 @@
 """`veilring run`, `report` and `trace`: their output, files and exit codes."""
 
+import csv
 import json
 import re
 import tomllib
@@ -84,6 +85,27 @@ def test_a_schema_replaces_the_extremes_of_the_table(tmp_path: Path) -> None:
     assert transcript("--schema", schema) == transcript()
     widen(1000)
     assert transcript("--schema", schema) != transcript()
+
+
+def test_out_has_the_labels_beside_the_identifiers(tmp_path: Path) -> None:
+    """They are in a private file, with the row of the table and the true class of each query."""
+    lines = [f"P{n},{n % 9},{'ab'[n % 9 > 4]}" for n in range(60)]
+    table, schema = tmp_path / "mine.csv", tmp_path / "schema.toml"
+    table.write_text("\n".join(["patient,age,label", *lines, ""]))
+    done("schema", "make", table, "--out", schema)
+    folder = tmp_path / "run"
+    done("run", table, *QUICK, "--schema", schema, "--out", folder)
+    answers = folder / "labels.csv"
+    assert answers.stat().st_mode & 0o077 == 0
+    with answers.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [list(row) for row in rows] == [["patient", "row", "truth", "label"]] * 15
+    for row in rows:
+        patient, _, truth = lines[int(row["row"]) - 1].split(",")
+        assert (row["patient"], row["truth"]) == (patient, truth)
+    assert tuple(row["label"] for row in rows) == tuple(
+        json.loads((folder / "report.json").read_text())["labels"]
+    )
 
 
 def test_out_contains_everything_to_repeat_the_run(tmp_path: Path) -> None:

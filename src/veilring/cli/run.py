@@ -110,7 +110,7 @@ def sweep(
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rich.table import Table
 
@@ -152,7 +152,8 @@ def run_command(
         typer.Option(
             metavar="DIR",
             help="Write the report, the scenario, versions and a message trace to this folder,"
-            " and the public model if the system releases one.",
+            " the labels with the identifiers of the rows, and the public model if the system"
+            " releases one.",
         ),
     ] = None,
     verbose: Annotated[
@@ -292,14 +293,15 @@ def _run_into(
     if out is None:
         return _run_once(scenario, progress)
     folder, journal, models = open_folder(out), Journal(), list[PublicModel]()
+    answers: dict[str, Sequence[str]] = {}
     try:
-        report = _run_once(scenario, progress, journal, models.append)
+        report = _run_once(scenario, progress, journal, models.append, answers.update)
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
         write_failure(error, scenario, journal, folder)
         raise
-    write_report(report, journal, folder, *models)
+    write_report(report, journal, folder, next(iter(models), None), answers)
     return report
 
 
@@ -308,6 +310,7 @@ def _run_once(
     progress: "Progress | None",
     journal: "Journal | None" = None,
     keep: "Callable[[PublicModel], object] | None" = None,
+    answered: "Callable[[Mapping[str, Sequence[str]]], object] | None" = None,
 ) -> "Report | RoleReport":
     from veilring.scenarios.roles import run_role
     from veilring.scenarios.runner import run_scenario
@@ -315,7 +318,7 @@ def _run_once(
 
     if isinstance(scenario, RoleScenario):
         return run_role(scenario, progress=progress, journal=journal)
-    return run_scenario(scenario, progress=progress, journal=journal, keep=keep)
+    return run_scenario(scenario, progress=progress, journal=journal, keep=keep, answered=answered)
 
 
 def _log_to_stderr() -> None:

@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from veilring.arrays import Ints
 from veilring.config import Section
+from veilring.data.frames import cells_of_table
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.data.schema import feature_terms
 from veilring.data.sources import is_public
@@ -142,28 +143,14 @@ def write_table(
         write_vectors(Vectors(table.X, labels, names, tuple(ids) or None), path)
         return
     columns: list[list[object]] = [[key, *ids]] if ids else []
-    columns += _features_of(table) if encoded else _columns_of(table)
+    if encoded:
+        columns += _features_of(table)
+    else:
+        columns += [[name, *cells] for name, cells in cells_of_table(table).items()]
     if labelled:
         columns.append(["label", *(table.features.classes[label] for label in table.y.tolist())])
     with open_private(path, "w") as file:
         csv.writer(file).writerows(zip(*columns, strict=True))
-
-
-def _columns_of(table: Table) -> Iterator[list[object]]:
-    """Yield the header and the cells of each column except the label, as in the table's source."""
-    by_first = {each.first: each for each in table.features.categories}
-    declared = {each.name: each for each in table.features.declared}
-    position = 0
-    while position < len(table.features):
-        if position in by_first:
-            column = by_first[position]
-            held = table.X[:, column.features].argmax(axis=1)
-            yield [column.column, *(column.values[value] for value in held.tolist())]
-            position = column.features.stop
-        else:
-            name, values = table.features.names[position], table.X[:, position].tolist()
-            yield [name, *(map(declared[name].cell_of, values) if name in declared else values)]
-            position += 1
 
 
 def _features_of(table: Table) -> Iterator[list[object]]:

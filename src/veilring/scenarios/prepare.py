@@ -1,7 +1,7 @@
 """Preparing a scenario: its inputs are made and checked before any party starts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,6 +20,10 @@ from veilring.transport.roster import check_name
 
 if TYPE_CHECKING:
     from veilring.simulation.faults import Fault
+
+
+ROW: Final = "row"
+"""The column of a run's answers with the number of each row in its table, from 1."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,6 +64,8 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
             check_name(party)
     loaded = load_rows(scenario.data)
     table = scale_to_unit(loaded)
+    numbers = np.arange(1, len(table) + 1).astype(np.str_)
+    table = replace(table, ids={**table.ids, ROW: numbers})
     with as_scenario_errors({"table": "data.source"}, "data"):
         train, held_out = split(table, scenario.data.test_share, streams.generator("split"))
     if scenario.data.queries != "all":

@@ -13,6 +13,7 @@ import numpy as np
 from veilring import simulation
 from veilring.arrays import Bools, Floats, Ints
 from veilring.config import require_key_that
+from veilring.data.table import Table
 from veilring.errors import InputError, VeilringError
 from veilring.measures import measure
 from veilring.nodes.adversary import Adversary
@@ -114,6 +115,7 @@ def run_scenario(
     clock: Callable[[], float] = time.perf_counter,
     journal: Journal | None = None,
     keep: Callable[[PublicModel], object] | None = None,
+    answered: Callable[[Mapping[str, Sequence[str]]], object] | None = None,
 ) -> Report:
     """Run a scenario from data to report. No event loop may be running in this thread.
 
@@ -131,6 +133,8 @@ def run_scenario(
         seed: The seed, instead of `run.seed`.
         journal: The journal of messages and of events at parties, also written if the run fails.
         keep: A callback for the public model of the run, if its system makes one.
+        answered: A callback for the answers: the identifiers of each query, its number in the
+            table, its true class and its label.
 
     Raises:
         ScenarioError: If the data or the protocol do not fit the scenario.
@@ -169,6 +173,8 @@ def run_scenario(
         found = _attack(prepared, labelled, scenario.run.leakage_trials, streams)
     pooled, truth, setup = prepared.pooled, prepared.held_out.y, prepared.setup
     labels, reference = labelled.labels, _reference(prepared, labelled)
+    if answered is not None:
+        answered(_answers(prepared.held_out, labels))
     measures = measure(truth, labels, pooled.features.classes, labelled.scores)
     simulated_seconds = sum(batch.seconds for batch in labelled.batches)
     return Report(
@@ -200,6 +206,13 @@ def run_scenario(
         faults=struck_faults(prepared.faults, struck),
         recovery=_recovery(prepared, labelled),
     )
+
+
+def _answers(queries: Table, labels: Ints) -> dict[str, list[str]]:
+    """Return the columns of a file of answers, which stay with the party that asked."""
+    classes = np.array(queries.features.classes)
+    columns = {**queries.ids, "truth": classes[queries.y], "label": classes[labels]}
+    return {name: values.tolist() for name, values in columns.items()}
 
 
 def changed(scenario: _S, runtime: RuntimeName | None, seed: int | None) -> _S:
