@@ -267,7 +267,7 @@ def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)
             "queries are missing; give a table, or an array of shape (queries, features)",
             field="queries",
         )
-    features = _schema(parts.values())
+    features = shared_schema(parts.values())
     rows = {name: _rows(part) for name, part in parts.items()}
     asked, truth = _asked(queries, features)
     classes = _classes(features, rows.values())
@@ -313,7 +313,7 @@ def _measures(truth: Ints, labelled: Labelled, classes: tuple[str, ...]) -> Meas
     return measure(truth, labelled.labels, (*classes, *map(str, more)), scores)
 
 
-def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all parties)
+def shared_schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all parties)
     """Return the public schema shared by all tables; none if there are only scaled rows."""
     schemas = [part.features for part in parts if isinstance(part, Table)]
     if not schemas:
