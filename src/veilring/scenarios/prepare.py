@@ -1,12 +1,12 @@
 """Preparing a scenario: its inputs are made and checked before any party starts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from veilring.arrays import Ints
+from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
 from veilring.data.sources import load
 from veilring.data.table import Rows, Table, partition, scale_to_unit, split
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from veilring.simulation.faults import Fault
 
 
+_QUERIES_AT_ONCE: Final = 4096  # between two reports of progress
 ROW: Final = "row"
 """The column of a run's answers with the number of each row in its table, from 1."""
 
@@ -50,11 +51,16 @@ class Prepared:
         return self.setup.parties
 
 
-def prepare(scenario: Scenario, streams: Streams) -> Prepared:
+def prepare(
+    scenario: Scenario, streams: Streams, tell: Callable[[str, int, int], None] | None = None
+) -> Prepared:
     """Load, split, scale and partition a scenario's data.
 
     The features are scaled by the given ranges, or by those of the whole table, held-out rows
     included, which count as public.
+
+    Args:
+        tell: A callback with the current step, the amount done, and the total amount.
     """
     from veilring.scenarios.network import make_faults  # noqa: PLC0415  (`load_rows` needs no clock)
 
@@ -78,8 +84,18 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     coalition, faults = _coalition(scenario), make_faults(scenario, setup.parties, streams)
     # Meanwhile what processes are forked from warms up, and SciPy's import does not count as the
     # protocol's time where the parties live in this process.
-    reference = setup.reference(held_out.X)
+    reference = _reference(setup, held_out.X, tell)
     return Prepared(setup, train, held_out, reference, adversaries, coalition, faults)
+
+
+def _reference(setup: Setup, queries: Floats, tell: Callable[[str, int, int], None] | None) -> Ints:
+    """Label queries with all rows in one place; of many queries and rows, this takes minutes."""
+    labels = list[Ints]()
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        if tell is not None and len(queries) > _QUERIES_AT_ONCE:
+            tell("Labelling with all rows in one place", start, len(queries))
+        labels.append(setup.reference(queries[start : start + _QUERIES_AT_ONCE]))
+    return np.concatenate(labels)
 
 
 def _adversaries(scenario: Scenario) -> dict[str, Adversary]:

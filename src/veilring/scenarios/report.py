@@ -426,6 +426,9 @@ def titled(scenario: Experiment) -> str:
     return f"{name} on {source}" if name in BUILTIN and source != name else name
 
 
+_USELESS: Final = "; no better than the majority class"
+
+
 def accuracies(report: Report) -> tuple[Share, ...]:
     """Return the accuracy of a run and the accuracies to compare it with."""
     rows = report.rows
@@ -433,8 +436,9 @@ def accuracies(report: Report) -> tuple[Share, ...]:
         rows -= report.recovery.rows_lost
     k = getattr(report.scenario.protocol, "k", 0) or NEIGHBOURS
     pooled = f"k = {k}, not private: all {rows:,} rows in one place"
+    useless = "" if report.accuracy > report.majority_accuracy else _USELESS
     return (
-        Share("accuracy", report.accuracy, f"of {report.queries:,} held-out rows"),
+        Share("accuracy", report.accuracy, f"of {report.queries:,} held-out rows{useless}"),
         Share("pooled kNN", report.reference_accuracy, pooled),
         Share("majority class", report.majority_accuracy, "the largest class for every query"),
         Share("agreement", report.agreement, "of labels equal those of the pooled kNN"),

@@ -153,7 +153,7 @@ def run_scenario(
     own_seed = scenario.run.seed
     known_seed = draw_seed() if own_seed is None else own_seed
     streams = Streams(known_seed)
-    prepared = prepare(scenario, streams)
+    prepared = prepare(scenario, streams, tell)
     try:
         labelled, struck = _label(scenario, prepared, streams, journal, progress=tell, clock=clock)
     except InputError:

@@ -109,7 +109,12 @@ class PartiesSection(Section):
             are run and compared with the truth.
     """
 
-    count: int | None = Field(None, ge=PARTIES_MIN)
+    count: int | None = Field(
+        None,
+        ge=PARTIES_MIN,
+        description=f"a whole number of at least {PARTIES_MIN}: of two parties, each learns the"
+        " other's part from the total. Use an owner (protocol.trusted = true) or ldp-bayes instead",
+    )
     names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (), description=f"a list of at least {PARTIES_MIN} different names, or none"
     )

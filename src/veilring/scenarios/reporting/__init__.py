@@ -74,6 +74,8 @@ def open_folder(folder: Path, option: str = "--out") -> Path:
     """Return the folder, creating it if necessary, before anything is run."""
     require_extra("polars")
     allowed = "a folder that can be made, without a run in it"
+    if folder.suffix == ".html":
+        raise InputError(option, folder, "a folder; `veilring report` writes the page")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
