@@ -83,7 +83,8 @@ def test_out_is_a_new_private_file(folder: Path, tmp_path: Path) -> None:
 def test_without_rows_it_prints_the_promise(folder: Path) -> None:
     """Without rows, the command prints the guarantee and the origin of the model."""
     out = done("classify", folder / "model.json")
-    assert out == f"{vr.load_model(folder / 'model.json')}\n"
+    model = vr.load_model(folder / "model.json")
+    assert out == f"{model}\n\n{model.promise.paragraph('release')}\n"
     assert "ε = 8, δ = 1e-05 for each release" in out
 
 

@@ -378,7 +378,7 @@ def _load_each(
     files: "Sequence[str]", schema: Path | None, readings: dict[str, str], label: str | None
 ) -> "Table":
     """Return the rows of all parties' files, read by their schema, as one table."""
-    from veilring.data.sources import load
+    from veilring.cli.console import load_noting
     from veilring.scenarios.comparison.question import pool
 
     if schema is None:
@@ -388,7 +388,10 @@ def _load_each(
             field="--schema",
         )
     return pool(
-        [load(file, schema=schema, reading=readings.get(file), label=label) for file in files]
+        [
+            load_noting(file, schema=schema, reading=readings.get(file), label=label)
+            for file in files
+        ]
     )
 
 
