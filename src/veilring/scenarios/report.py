@@ -532,8 +532,8 @@ def _paid(report: RunReport) -> list[SummaryLine]:
     ]
     if isinstance(report, Report):
         equal = cost == report.forecast
-        match = "match" if equal else "do not all match"
-        closed = f"rounds, messages and bytes {match} the closed forms"
+        as_predicted = "as predicted" if equal else "not all as predicted"
+        closed = f"rounds, messages and bytes are {as_predicted} before the run"
         lines.append(SummaryLine("forecast", "equal" if equal else "differs", closed))
     if report.simulated_seconds is not None:
         seconds = f"{report.simulated_seconds:.3f} s"
