@@ -379,7 +379,7 @@ def _load_each(
 ) -> "Table":
     """Return the rows of all parties' files, read by their schema, as one table."""
     from veilring.cli.console import load_noting
-    from veilring.scenarios.comparison.question import pool
+    from veilring.scenarios.parts import pool
 
     if schema is None:
         raise InputError.because(

@@ -122,7 +122,15 @@ if TYPE_CHECKING:
 
 
 def run_command(
-    scenario: ScenarioName,
+    scenario: Annotated[
+        list[str],
+        typer.Argument(
+            help="Built-in scenario (see `veilring scenarios`) or table, such as iris, a path to a"
+            " .toml, .csv or .npz, or module:NAME with a role and its inputs; or the .csv file of"
+            " each party, with --schema.",
+            metavar="SCENARIO...",
+        ),
+    ],
     *,
     protocol: ProtocolName = None,
     runtime: Annotated[
@@ -180,6 +188,8 @@ def run_command(
 
         veilring run my.csv --schema schema.toml
 
+        veilring run north.csv coast.csv south.csv --schema schema.toml
+
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
         veilring run mine.toml --out runs/first && veilring report runs/first
@@ -189,12 +199,14 @@ def run_command(
     from veilring.measures import require_names
     from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
-    settings = [*protocol_settings(protocol), *(overrides or ()), *runtime_settings(runtime)]
+    first, *others = scenario
+    settings = [*protocol_settings(protocol), *_own_files(others)]
+    settings += [*(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
     settings += table_settings(label, separator, schema, reading)
     require_names(measure or ())
-    loaded = load_experiment(scenario, settings)
+    loaded = load_experiment(first, settings)
     if isinstance(loaded, RoleScenario):
         if measure:
             raise InputError.because(
@@ -217,7 +229,7 @@ def run_command(
 
     table = loaded.data if isinstance(loaded, Scenario) else None
     if table is not None:
-        console.show_notes(table.source, **table.columns)
+        console.show_notes(table.source, *table.others, **table.columns)
     with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
@@ -226,6 +238,13 @@ def run_command(
     if table is not None:
         console.show_columns(table.source, **table.columns)
     _show(report, measure or ())
+
+
+def _own_files(others: "Sequence[str]") -> list[str]:
+    """Return the scenario keys by which each party has a file of its own, as `Settings`."""
+    if not others:
+        return []
+    return [f"data.others={json.dumps(others)}", f"parties.count={1 + len(others)}"]
 
 
 def _show(report: "Report | RoleReport", measures: "Sequence[str]") -> None:

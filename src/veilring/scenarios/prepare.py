@@ -1,7 +1,7 @@
 """Preparing a scenario: its inputs are made and checked before any party starts."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from veilring.nodes.adversary import Adversary
 from veilring.protocols.promise import Facts
 from veilring.protocols.system import Setup
 from veilring.randomness import Streams
+from veilring.scenarios.parts import own_rows, pool, require_parties, with_numbers
 from veilring.scenarios.schema import DataSection, PartitionSection, Scenario
 from veilring.transport.roster import check_name
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 
 _QUERIES_AT_ONCE: Final = 4096  # between two reports of progress
-ROW: Final = "row"
-"""The column of a run's answers with the number of each row in its table, from 1."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -69,9 +68,8 @@ def prepare(
         for party in parties:
             check_name(party)
     loaded = load_rows(scenario.data)
-    table = scale_to_unit(loaded)
-    numbers = np.arange(1, len(table) + 1).astype(np.str_)
-    table = replace(table, ids={**table.ids, ROW: numbers})
+    require_parties(loaded, len(parties), "parties.count")
+    table = with_numbers(scale_to_unit(loaded), parties)
     with as_scenario_errors({"table": "data.source"}, "data"):
         train, held_out = split(table, scenario.data.test_share, streams.generator("split"))
     if scenario.data.queries != "all":
@@ -144,7 +142,12 @@ _KEYS: Final = {
 
 
 def load_rows(data: DataSection) -> Table:
-    """Load the data set of a scenario."""
+    """Load the data set of a scenario, or the files of all its parties as one table."""
+    if data.others:
+        with_schema = bool(data.schema_file)
+        require_key_that(with_schema, "data.others", "the files of parties need a schema_file")
+        each = [{"source": source, "others": ()} for source in (data.source, *data.others)]
+        return pool([load_rows(data.model_copy(update=own)) for own in each])
     source = data.source
     try:
         return load(source, **data.columns)
@@ -159,13 +162,15 @@ def load_rows(data: DataSection) -> Table:
 def _deal(
     section: PartitionSection, train: Table, parties: int, streams: Streams
 ) -> tuple[Rows, ...]:
-    with as_scenario_errors({}, "partition"):
-        dealt = partition(
-            train.y,
-            parties,
-            streams.generator("partition"),
-            kind=section.kind,
-            alpha=section.alpha,
-            sizes=section.sizes,
-        )
+    dealt: Sequence[Ints] | None = own_rows(train, parties)
+    if dealt is None:
+        with as_scenario_errors({}, "partition"):
+            dealt = partition(
+                train.y,
+                parties,
+                streams.generator("partition"),
+                kind=section.kind,
+                alpha=section.alpha,
+                sizes=section.sizes,
+            )
     return tuple(Rows(train.X[rows], train.y[rows]) for rows in dealt)

@@ -13,7 +13,6 @@ import numpy as np
 from veilring import simulation
 from veilring.arrays import Bools, Floats, Ints
 from veilring.config import require_key_that
-from veilring.data.table import Table
 from veilring.errors import InputError, VeilringError
 from veilring.measures import measure
 from veilring.nodes.adversary import Adversary
@@ -27,6 +26,7 @@ from veilring.protocols.promise import Leakage
 from veilring.protocols.system import Play, Scored, Setup
 from veilring.randomness import Streams, draw_seed
 from veilring.scenarios.network import make_topology
+from veilring.scenarios.parts import answer_columns
 from veilring.scenarios.prepare import Prepared, prepare
 from veilring.scenarios.report import CostSummary, Recovery, Report, RingOrigin, StruckFault
 from veilring.scenarios.schema import Experiment, NetworkSection, Scenario
@@ -174,7 +174,7 @@ def run_scenario(
     pooled, truth, setup = prepared.pooled, prepared.held_out.y, prepared.setup
     labels, reference = labelled.labels, _reference(prepared, labelled)
     if answered is not None:
-        answered(_answers(prepared.held_out, labels))
+        answered(answer_columns(prepared.held_out, labels))
     measures = measure(truth, labels, pooled.features.classes, labelled.scores)
     simulated_seconds = sum(batch.seconds for batch in labelled.batches)
     return Report(
@@ -206,13 +206,6 @@ def run_scenario(
         faults=struck_faults(prepared.faults, struck),
         recovery=_recovery(prepared, labelled),
     )
-
-
-def _answers(queries: Table, labels: Ints) -> dict[str, list[str]]:
-    """Return the columns of a file of answers, which stay with the party that asked."""
-    classes = np.array(queries.features.classes)
-    columns = {**queries.ids, "truth": classes[queries.y], "label": classes[labels]}
-    return {name: values.tolist() for name, values in columns.items()}
 
 
 def changed(scenario: _S, runtime: RuntimeName | None, seed: int | None) -> _S:

@@ -533,7 +533,7 @@ def test_data_may_be_a_name_a_table_or_the_table_of_each_party(
             assert {*map(tuple, own.features)} <= {*map(tuple, scale_to_unit(part).X)}
         assert sum(map(len, split.parts.values())) == len(split.train)
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: compare(parts, parties=4), "parties is 4; allowed: 3, as tables"),
+        (lambda: compare(parts, parties=4), "parties is 4; allowed: 3, one for each table"),
         (lambda: compare([]), "there are no parties"),
         (lambda: compare(asked, parties=4), "the question already has parties"),
         (lambda: compare("iris", partys=4), "did you mean parties"),

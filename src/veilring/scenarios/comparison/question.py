@@ -19,8 +19,8 @@ from veilring.protocols.radius.messages import REQUEST_EPSILON_MAX
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import NEIGHBOURS, PARTIES
 from veilring.randomness import Streams
-from veilring.scenarios.direct import shared_schema
 from veilring.scenarios.network import GRAPHML
+from veilring.scenarios.parts import own_rows, pool, require_parties
 from veilring.scenarios.schema import NetworkSection, load_scenario
 
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables cannot
@@ -197,21 +197,6 @@ def find_question(data: Asked, fields: Mapping[str, Any]) -> tuple[Question, Tab
     return make_question({"data": table.name, **parties, **fields}), table
 
 
-_PARTY: Final = " party"  # the party of a row in a pooled table; no header begins with a blank
-
-
-def pool(parts: Sequence[Table]) -> Table:
-    """Return the rows of all parties as one table, which contains the party of each row."""
-    schema = shared_schema(parts)
-    if schema is None:
-        raise InputError.because("there are no parties; give the table of each", field="data")
-    sizes = list(map(len, parts))
-    party = np.repeat(np.arange(len(parts)).astype(np.str_), sizes)
-    X, y = (np.concatenate([getattr(part, name) for part in parts]) for name in ("X", "y"))
-    name = ", ".join(Path(part.name).stem for part in parts)
-    return Table(name, X, y, schema, parts[0].label_name, ids={_PARTY: party})
-
-
 def values_in_terms(terms: str, known: Collection[str]) -> dict[str, Any]:
     """Return the known parameters in the tables of a file of terms; none without a file."""
     tables = read_tables(Path(terms), "terms").values() if terms else ()
@@ -325,9 +310,7 @@ class DealtSplit:
 def load_facts(question: Question, given: Table | None = None) -> tuple[Table, TableFacts]:
     """Load a table, scaled into [0, 1], with its public facts."""
     table, bounds = _load(question) if given is None else (scale_to_unit(given), _GIVEN_BOUNDS)
-    if _PARTY in table.ids:
-        own = len(np.unique(table.ids[_PARTY]))
-        require_key(question.parties == own, "parties", question.parties, f"{own}, as tables")
+    require_parties(table, question.parties, "parties")
     first = draw_split(table, question, 0)
     held_out = len(table) - len(first.train)
     require_rows(question, len(first.train), held_out)
@@ -390,11 +373,8 @@ def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
     """
     streams = Streams(question.seed)
     train, held_out = split(table, TEST_SHARE, streams.generator("split", number))
-    if _PARTY in table.ids:
-        dealt = [
-            np.flatnonzero(train.ids[_PARTY] == str(party)) for party in range(question.parties)
-        ]
-    else:
+    dealt = own_rows(train, question.parties)
+    if dealt is None:
         rng = streams.generator("partition", number)
         dealt = partition(train.y, question.parties, rng, kind=question.partition)
     parts = {
