@@ -40,6 +40,7 @@ html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
+html_search_scorer = str(Path(__file__).parent / "_ext" / "scorer.js")
 pygments_style = "friendly"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

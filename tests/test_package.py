@@ -169,11 +169,19 @@ def _ages(folder: Path, pattern: str = "", by: str = "") -> vr.Table:
             "19",
             "the range of 'age' is 20 to 29 in the first part and 19 to 29 in part 3; load",
         ),
-        ("age", "years", "a column is 'age' in the first part and 'years' in part 3; use parts of"),
-        ("m,y", "d,y", "among the values of 'sex', 'm' is only in the first part; use parts of"),
-        (",y", ",z", "among the classes, 'y' is only in the first part; use parts of one table"),
-        ("2", "two", "'age' has numbers in the first part and text in part 3; use parts of one"),
-        (",(sex|f|m),", ",", "the number of features is 3 in the first part and 1 in part 3; use"),
+        (
+            "age",
+            "years",
+            "a column is 'age' in the first part and 'years' in part 3; load all parts",
+        ),
+        ("m,y", "d,y", "among the values of 'sex', 'm' is only in the first part; load all parts"),
+        (
+            ",y",
+            ",z",
+            "among the classes, 'y' is only in the first part; load all parts with the same",
+        ),
+        ("2", "two", "'age' has numbers in the first part and text in part 3; load all parts"),
+        (",(sex|f|m),", ",", "the number of features is 3 in the first part and 1 in part 3; load"),
     ],
 )
 def test_the_first_difference_between_schemas_is_named(

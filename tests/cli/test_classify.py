@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import stat
 import subprocess
 import sys
@@ -54,19 +55,22 @@ def test_the_rows_of_a_file_are_labelled(folder: Path) -> None:
     assert ended.stdout == out
 
 
-def test_probabilities_are_printed_beside_labels(folder: Path, tmp_path: Path) -> None:
+def test_probabilities_are_printed_beside_labels(folder: Path) -> None:
     """Each class has a named column, and the label's column is the greatest."""
-    model = tmp_path / "lda.json"
-    train, test = vr.load("wine").split(test_share=0.5, seed=1)
-    found = vr.run(vr.Release(statistic="lda"), train.partition(3, seed=1), test).model
-    assert found is not None
-    found.save(model)
-    out = done("classify", model, folder / "rows.csv", "--probabilities")
+    out = done("classify", folder / "model.json", folder / "rows.csv", "--probabilities")
     for row in csv.DictReader(io.StringIO(out)):
         shares = {name: float(share) for name, share in row.items() if name != "label"}
         assert sum(shares.values()) == pytest.approx(1.0)
         assert max(shares, key=shares.__getitem__) == f"probability of {row['label']}"
-    words = ("classify", folder / "model.json", folder / "rows.csv", "--probabilities")
+
+
+def test_scores_that_are_no_probabilities_are_not_printed(folder: Path, tmp_path: Path) -> None:
+    """A model whose scores are no logarithms labels rows, and refuses probabilities."""
+    model, document = tmp_path / "cosines.json", json.loads((folder / "model.json").read_text())
+    document["classifier"]["calibrated"] = False
+    model.write_text(json.dumps(document))
+    assert done("classify", model, folder / "rows.csv").startswith("label\n")
+    words = ("classify", model, folder / "rows.csv", "--probabilities")
     assert "no probabilities" in refused(*words)
 
 
@@ -83,7 +87,8 @@ def test_out_is_a_new_private_file(folder: Path, tmp_path: Path) -> None:
 def test_without_rows_it_prints_the_promise(folder: Path) -> None:
     """Without rows, the command prints the guarantee and the origin of the model."""
     out = done("classify", folder / "model.json")
-    assert out == f"{vr.load_model(folder / 'model.json')}\n"
+    model = vr.load_model(folder / "model.json")
+    assert out == f"{model}\n\n{model.promise.paragraph('release')}\n"
     assert "ε = 8, δ = 1e-05 for each release" in out
 
 

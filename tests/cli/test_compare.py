@@ -51,6 +51,29 @@ def test_prints_a_line_per_system_and_the_decision() -> None:
     assert "--seed 1" in out
 
 
+def test_compares_the_files_of_parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each party keeps its own rows, read by one schema; a file may have a reading of its own."""
+    monkeypatch.setattr("veilring.scenarios.comparison.system_names", lambda: ("release",))
+    files = [tmp_path / f"{name}.csv" for name in ("north", "south", "coast")]
+    for number, file in enumerate(files):
+        rows = (f"{n % 9},{'ab'[n % 9 > 4]}" for n in range(20 + 10 * number))
+        file.write_text("\n".join([f"{'Alter' if number == 2 else 'age'},label", *rows, ""]))
+    schema, reading = tmp_path / "schema.toml", tmp_path / "reading.toml"
+    schema.write_text('label = "label"\nclasses = ["a", "b"]\n[[features]]\nname = "age"\nhigh = 8')
+    reading.write_text('names = { age = "Alter" }')
+    options = ("--seeds", "2", "--queries", "4", "--epsilon", "1", "--no-hindsight", "--json")
+    given = ("--schema", schema, "--reading", f"{files[2]}={reading}", "--workers", "1")
+    found = json.loads(said("compare", *files, *given, *options))
+    assert found["facts"]["name"] == "north, south, coast"
+    assert (found["question"]["parties"], found["facts"]["rows"]) == (3, 90)
+    code, _, err = invoke("compare", *files)
+    assert code == 2
+    assert "give the public schema of all with --schema" in err
+    code, _, err = invoke("compare", *files, "--schema", schema, "--reading", reading)
+    assert code == 2
+    assert "allowed: FILE=READING.toml, with one of the files" in err
+
+
 def test_refuses_a_measure_that_has_no_column() -> None:
     """A matrix is of one run; the error names the others, before anything is run."""
     code, _, err = invoke("compare", "iris", "--measure", "confusion")

@@ -108,7 +108,7 @@ def test_a_survey_asks_for_one_column(
     source, folder = tmp_path / "my.csv", tmp_path / "survey"
     source.write_text(rows)
     done("deploy", "survey", source, "--kind", "frequency", *options, "--out", folder)
-    assert read(folder / "terms.toml")["features"] == [feature]
+    assert read(folder / "terms.toml")["features"] == [feature | {"agreed": False}]
     for number in range(2):
         written = (folder / f"survey-client-{number}.csv").read_text()
         assert written.startswith(f"client,{feature['name']}\nclient-{number},")

@@ -61,6 +61,7 @@ REFUSED: Final = {
     f"{TUNE} data-owner --set parties.count=3": "protocol.KEY=VALUE",
     f"{TUNE} data-owner --set protocol.radios=3": "radios",
     f"{TUNE} data-owner --epsilon 0": "epsilon is 0",
+    "run iris --out page.html": "--out is page.html; allowed: a folder; `veilring report` writes",
     "report nothing": "nothing is not a folder; give a folder written by",
     "report .": "has none of report.json and error.json",
     "scenarios wines": "breast-cancer",

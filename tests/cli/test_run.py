@@ -1,5 +1,6 @@
 """`veilring run`, `report` and `trace`: their output, files and exit codes."""
 
+import csv
 import json
 import re
 import tomllib
@@ -84,6 +85,58 @@ def test_a_schema_replaces_the_extremes_of_the_table(tmp_path: Path) -> None:
     assert transcript("--schema", schema) == transcript()
     widen(1000)
     assert transcript("--schema", schema) != transcript()
+
+
+def test_out_has_the_labels_beside_the_identifiers(tmp_path: Path) -> None:
+    """They are in a private file, with the row of the table and the true class of each query."""
+    lines = [f"P{n},{n % 9},{'ab'[n % 9 > 4]}" for n in range(60)]
+    table, schema = tmp_path / "mine.csv", tmp_path / "schema.toml"
+    table.write_text("\n".join(["patient,age,label", *lines, ""]))
+    done("schema", "make", table, "--out", schema)
+    folder = tmp_path / "run"
+    done("run", table, *QUICK, "--schema", schema, "--out", folder)
+    answers = folder / "labels.csv"
+    assert answers.stat().st_mode & 0o077 == 0
+    with answers.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [list(row) for row in rows] == [["patient", "row", "truth", "label"]] * 15
+    for row in rows:
+        patient, _, truth = lines[int(row["row"]) - 1].split(",")
+        assert (row["patient"], row["truth"]) == (patient, truth)
+    assert tuple(row["label"] for row in rows) == tuple(
+        json.loads((folder / "report.json").read_text())["labels"]
+    )
+
+
+def test_runs_the_files_of_parties(tmp_path: Path) -> None:
+    """Each party has its own rows, in any order of columns; labels name the party and the row."""
+    files = [tmp_path / f"{name}.csv" for name in ("north", "south", "coast")]
+    for number, file in enumerate(files):
+        rows = (f"{n % 9},{'ab'[n % 9 > 4]}" for n in range(20 + 10 * number))
+        file.write_text("\n".join(["age,label", *rows, ""]))
+    files[1].write_text("\n".join(["label,age", *("a,3" for _ in range(30)), ""]))
+    schema, folder = tmp_path / "schema.toml", tmp_path / "run"
+    schema.write_text('label = "label"\nclasses = ["a", "b"]\n[[features]]\nname = "age"\nhigh = 8')
+    given = ("--schema", schema, *QUICK)
+    report = json.loads(done("run", *files, *given, "--json", "--out", folder))
+    assert (report["parties"], report["rows"], report["queries"]) == (3, 68, 22)
+    with (folder / "labels.csv").open(newline="") as labels:
+        answers = list(csv.DictReader(labels))
+    assert [list(row) for row in answers] == [["party", "row", "truth", "label"]] * 22
+    for row in answers:
+        number = int(row["party"].removeprefix("party-"))
+        assert 1 <= int(row["row"]) <= 20 + 10 * number
+        assert row["truth"] == ("a" if number == 1 else "ab"[(int(row["row"]) - 1) % 9 > 4])
+    for wrong, says in (
+        (QUICK, "data.others: the files of parties need a schema_file"),
+        (
+            (*given, "--set", "parties.count=4"),
+            "parties.count is 4; allowed: 3, one for each table",
+        ),
+    ):
+        code, _, err = invoke("run", *files, *wrong)
+        assert code == 2
+        assert says in err
 
 
 def test_out_contains_everything_to_repeat_the_run(tmp_path: Path) -> None:

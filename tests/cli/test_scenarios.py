@@ -82,7 +82,8 @@ def test_shows_the_promise_and_the_cost_of_terms(tmp_path: Path) -> None:
     system = find_system("rank-search").model_validate({"k": 7})
     cost = system.forecast(parties=4, queries=30, features=1)
     assert f"{system.promise(parties=4)}\n" in out
-    assert out.endswith(f"{cost}; for 30 queries among 4 parties\n")
+    assert f"{cost}; for 30 queries among 4 parties\n" in out
+    assert out.endswith(f"{system.promise(parties=4).paragraph('rank-search')}\n")
 
 
 @pytest.mark.slow

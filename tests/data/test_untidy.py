@@ -347,6 +347,11 @@ def test_frames_and_parquet_are_read_like_files(kind: str, tmp_path: Path) -> No
     assert table.X[0].tolist() == [30, 0, 1, 0, 1.5, first]
     assert table.X[1].tolist() == [50, 1, 0, 0, 4.5, first + 59]
     assert table.X[2].tolist() == [50, 0, 0, 1, 3.25, first + 180]
+    back = table.to_frame()
+    assert back.columns == ["age", "sex", "crp", "day", "outcome"]
+    assert back.row(1) == (50.0, "female", 4.5, date(2024, 3, 1), "rehab")
+    with pytest.raises(InputError, match="library is 'dplyr'; allowed: polars, pandas"):
+        table.to_frame("dplyr")
 
 
 def test_a_frame_without_a_schema_is_a_table() -> None:

@@ -212,7 +212,7 @@ INVALID: Final[list[tuple[str, Callable[[Path], Terms], list[tuple[str, str, str
             ('["red", "green", "blue"]', '["red"]', r"colour.categories is .*two or more"),
             ("[protocol]", "[protocol]\nsalt = 1", r"protocol\.salt: there is no such"),
             ("high = 100", "high = -1", r"features\.age\.high is -1"),
-            (SURVEY, TWO, "frequencies has one column; there are 2"),
+            (SURVEY, TWO, "frequencies asks one question, and there are 2 columns"),
         ],
     ),
 ]
@@ -305,7 +305,8 @@ LEVELS, SEXES = ("high", "low", "middle"), ("female", "male")
 def test_a_trials_terms_are_a_draft_for_deployment(tmp_path: Path) -> None:
     """Text columns have categories, numeric columns have ranges, and the files fit them.
 
-    It sees the same numbers as a scenario run on the same data.
+    It sees the same numbers as a scenario run on the same data. Ranges and categories that come
+    from rows are marked as not agreed; those of a public data set are not.
     """
     source, rng = tmp_path / "patients.csv", np.random.default_rng(1)
     with source.open("w", newline="") as file:
@@ -318,9 +319,13 @@ def test_a_trials_terms_are_a_draft_for_deployment(tmp_path: Path) -> None:
     folder = tmp_path / "ring"
     names = write_peers(table, PrivateKNN(), folder, parties="abc", seed=0, port=7311)
     sex, age, level = tomllib.loads((folder / "terms.toml").read_text())["features"]
-    assert sex == {"name": "sex", "categories": list(SEXES)}
-    assert (age["name"], age.keys()) == ("age", {"name", "low", "high"})
-    assert level == {"name": "level", "categories": list(LEVELS)}
+    assert sex == {"name": "sex", "categories": list(SEXES), "agreed": False}
+    assert (age["name"], list(age)) == ("age", ["name", "low", "high", "agreed"])
+    assert level == {"name": "level", "categories": list(LEVELS), "agreed": False}
+    assert (folder / "terms.toml").read_text().startswith("# What has `agreed = false` is from")
+    public = tmp_path / "public"
+    write_peers(sources.load("iris"), PrivateKNN(), public, parties="abc", seed=0, port=7311)
+    assert "agreed" not in (public / "terms.toml").read_text()
 
     terms = PeerTerms.load(folder / "terms.toml")
     read = [terms.read_rows(folder / f"{name}.csv") for name in (*names, "queries")]

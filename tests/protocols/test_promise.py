@@ -56,6 +56,52 @@ def test_a_bound_of_groups_is_refused_where_it_does_not_apply() -> None:
     assert release.of_person(10**6).delta == 1.0
 
 
+@pytest.mark.parametrize(
+    ("system", "said"),
+    [
+        (vr.PrivateKNN(), ["measured leakage, no ε", "other 4 parties", "do not collude"]),
+        (vr.RankSearch(), ["no ε", "of which up to 3 collude", "the radius, the votes"]),
+        (
+            vr.Release(epsilon=0.5, tolerated=2),
+            ["ε = 0.5, δ = 1e-05 for each release", "at most 2 of the 5 collude", "m rows has m·ε"],
+        ),
+        (vr.Release(trusted=True, delta=0.0), ["ε = 1 for each release", "an owner trusted"]),
+        (
+            vr.NoisyVotes(epsilon=2.0, tolerated=2),
+            ["ε = 2 for each batch", "at most 2 of them collude", "ε = 20 for 10 rows"],
+        ),
+        (
+            vr.LDPBayes(epsilon=3.0),
+            ["ε = 3 for each report", "no trusted party", "Each further report of the same person"],
+        ),
+        (vr.DataOwner(epsilon=2.0), ["ε = 2 for each batch", "an owner trusted with all rows"]),
+        (
+            vr.IndKNN(),
+            ["ε = 1, δ = 1e-05 for each stream", "a server trusted", "m records has m·ε"],
+        ),
+        (vr.TreeWalk(epsilon=4.0), ["ε = 4 for each query", "a malicious server"]),
+    ],
+    ids=lambda case: case.name if isinstance(case, vr.System) else "",
+)
+def test_a_paragraph_says_all_that_an_assessment_needs(system: vr.System, said: list[str]) -> None:
+    """It has ε and δ, their unit and a person's share, the threat model, and what is learned."""
+    promise = system.promise(parties=5)
+    text = promise.paragraph(system.name, budget=7.0 if promise.epsilon else None)
+    for words in (*said, promise.protects, promise.against, promise.note, "Not covered are"):
+        assert words in text
+    assert ("Semi-honest parties run" in text) == ("semi-honest" in promise.threat_model)
+    assert ("refuses a total ε above 7." in text) == (promise.epsilon is not None)
+    assert ("may fail" in text) == (promise.delta > 0)
+    assert ("Nothing bounds" in text) == (promise.epsilon is None)
+
+
+@pytest.mark.parametrize(("epsilon", "most"), [(1.0, "23.2%"), (5.0, "94.3%"), (20.0, "100.0%")])
+def test_a_paragraph_bounds_a_suspicion(epsilon: float, most: str) -> None:
+    """By Bayes' rule, odds of 1 to 9 grow by at most a factor of e^ε."""
+    text = vr.LDPBayes(epsilon=epsilon).promise().paragraph("ldp-bayes")
+    assert f"from 10% to at most {most}" in text
+
+
 def test_a_delta_that_is_too_large_for_the_rows_is_named() -> None:
     """A number of rows, and the rows of a run, are compared with δ once."""
     promise = vr.Release().promise()

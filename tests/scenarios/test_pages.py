@@ -29,6 +29,7 @@ from veilring.scenarios.comparison.page import (
     render_page,
     render_picture,
 )
+from veilring.scenarios.report import accuracies
 from veilring.scenarios.reporting import RunFolder, read_folder, write_failure
 from veilring.scenarios.reporting.charts import ACCURACY_HEIGHT, ARROWS_MAX, accuracy_chart
 from veilring.scenarios.reporting.page import render
@@ -307,10 +308,9 @@ def test_a_comparison_states_its_numbers_and_reasons(
         assert row[0] == line.label
         assert row[1:] == list(cells(line, decision, MEASURES).values())[len(HEADINGS) :]
     assert len(said) == sum(line.limits is not None for line in comparison.lines)
-    guarantees = promises(comparison).values()
     for words in (
         *(*decision.says, decision.cannot, *RULE, *said),
-        *(words for promise in guarantees for words in (promise.protects, promise.measure)),
+        *promises(comparison).values(),
         *(comparison.left_out[0].why, comparison.facts.bounds, 'distribution = "lognormal"'),
     ):
         assert words in page.text
@@ -337,6 +337,25 @@ def test_a_comparison_states_what_is_wrong_with_it(
     page = Page(render_page(replace(comparison, decision=none)))
     assert ("class", "none") in page.attributes
     assert ("class", "chosen") not in page.attributes
+
+
+def test_a_line_above_the_pooled_classifier_loses_nothing(comparison: SystemComparison) -> None:
+    """The sentence on its limits then has no shares of a loss."""
+    line = next(line for line in comparison.lines if line.limits is not None)
+    for mean, says in ((-0.028, "and is 2.8 points above it."), (0.01, "Of the loss compared")):
+        loss = line.loss._replace(mean=mean)
+        (said,) = limits(replace(comparison, lines=(comparison.pooled, replace(line, loss=loss))))
+        assert says in said
+        assert "-0.0" not in said
+
+
+def test_a_run_that_is_no_better_than_the_majority_class_says_so(finished: Path) -> None:
+    """The words stand beside the accuracy, also if both are equal."""
+    report = read_folder(finished).report
+    assert isinstance(report, Report)
+    assert "majority" not in accuracies(report)[0].meaning
+    useless = replace(report, accuracy=report.majority_accuracy)
+    assert accuracies(useless)[0].meaning.endswith("; no better than the majority class")
 
 
 def test_the_picture_has_a_point_for_each_line_with_an_epsilon(

@@ -92,7 +92,10 @@ MISTAKES: dict[str | tuple[str, ...], str] = {  # settings, and the error, with 
     "protocol.delta=1e300": "protocol.delta is 1e+300; … up to 1,000,000",
     "protocol.sum=cycles": "protocol.cycles is 1; … 2 or more",
     ("protocol.sum=cycles", "protocol.cycles=4"): "protocol.cycles is 4; … at most 3",
-    ("parties.names=[]", "parties.count=x"): "parties.count is 'x'; … at least 3",
+    (
+        "parties.names=[]",
+        "parties.count=x",
+    ): "parties.count is 'x'; … at least 3: of two parties, each learns",
     ("parties.count=3", f"parties.names={ALL_OF_THREE}"): "parties.count: set either … not both",
     'parties={names=["a", "b", "a"]}': "parties.names is ['a', 'b', 'a']; … different",
     'parties={names=["a", "b"]}': "parties.names is ['a', 'b']; … at least 3",

@@ -25,6 +25,7 @@ from veilring.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from veilring.data.table import Table
     from veilring.scenarios.comparison.comparison import SystemComparison
     from veilring.scenarios.comparison.tuning import Tuned
 
@@ -170,10 +171,11 @@ _WRAPPED = {"guarantee": 16, "1 in 10 below": 7}  # columns of words, and their 
 
 def compare_command(
     data: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            help="Data: wine, breast-cancer, digits, iris, openml:NAME, or path to a .csv or .npz.",
-            metavar="DATA",
+            help="Data: wine, breast-cancer, digits, iris, openml:NAME, or path to a .csv or .npz;"
+            " or the file of each party, with --schema or --terms.",
+            metavar="DATA...",
         ),
     ],
     *,
@@ -232,7 +234,14 @@ def compare_command(
         typer.Option(help="Number of bins of each feature's range. Default: the system's."),
     ] = None,
     schema: SchemaFile = None,
-    reading: ReadingFile = None,
+    reading: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[FILE=]READING.toml",
+            help="TOML file with the particulars of the table's file, by which the schema reads it;"
+            " with several files, after the file that it is for. May be repeated.",
+        ),
+    ] = None,
     terms: TermsFile = None,
     tolerated: Annotated[
         int | None,
@@ -287,6 +296,8 @@ def compare_command(
 
         veilring compare my.csv --schema schema.toml --radius 0.3 --seeds 40
 
+        veilring compare north.csv coast.csv south.csv --schema schema.toml
+
         veilring compare my.csv --measure balanced-accuracy
 
         veilring compare digits --queries 50 --seed 7 --json
@@ -304,13 +315,16 @@ def compare_command(
     from veilring.scenarios.comparison.question import make_question, read_network
 
     require_names(measure or (), MEASURES)
+    first, *others = data
+    readings = _readings(reading or (), data)
+    pooled = _load_each(data, schema or terms, readings, label) if others else None
     given = {"radius": radius, "tau": tau, "bins": bins}
     question = make_question(
         {
-            "data": data,
+            "data": first if pooled is None else ", ".join(Path(file).stem for file in data),
             "label": label,
             "separator": separator,
-            "parties": parties,
+            "parties": parties if pooled is None else len(data),
             "epsilon": _numbers(epsilon),
             "splits": seeds,
             "tolerance": tolerance,
@@ -321,17 +335,18 @@ def compare_command(
             "hindsight": hindsight,
             "settings": {name: value for name, value in given.items() if value is not None},
             "schema_file": None if schema is None else str(schema),
-            "reading_file": None if reading is None else str(reading),
+            "reading_file": readings.get(first),
             "terms": None if terms is None else str(terms),
             "seed": draw_seed() if seed is None else seed,
         },
         None if network is None else read_network(network),
     )
     require_fresh(out, plot)
-    show_notes(question.data, **question.columns)
+    if pooled is None:
+        show_notes(question.data, **question.columns)
     with show_progress(quiet=False) as progress:
         comparison = run_comparison(
-            question, workers=workers, progress=progress, watch=_show_interim
+            question, table=pooled, workers=workers, progress=progress, watch=_show_interim
         )
     if out is not None:
         write_comparison(comparison, out)
@@ -340,8 +355,42 @@ def compare_command(
     if as_json:
         typer.echo(json.dumps(comparison.as_json(), indent=2))
     else:
-        show_columns(question.data, **question.columns)
+        if pooled is None:
+            show_columns(question.data, **question.columns)
         _show(comparison, measure or ())
+
+
+def _readings(given: "Sequence[str]", files: "Sequence[str]") -> dict[str, str]:
+    """Return the reading of each file that has one."""
+    found = dict[str, str]()
+    for each in given:
+        file, equals, path = each.rpartition("=") if len(files) > 1 else (files[0], "=", each)
+        if not equals or file not in files:
+            allowed = f"FILE=READING.toml, with one of the files {', '.join(files)}"
+            raise InputError("--reading", each, allowed)
+        found[file] = path
+    return found
+
+
+def _load_each(
+    files: "Sequence[str]", schema: Path | None, readings: dict[str, str], label: str | None
+) -> "Table":
+    """Return the rows of all parties' files, read by their schema, as one table."""
+    from veilring.cli.console import load_noting
+    from veilring.scenarios.parts import pool
+
+    if schema is None:
+        raise InputError.because(
+            "several files are those of as many parties; give the public schema of all with"
+            " --schema (see `veilring schema`)",
+            field="--schema",
+        )
+    return pool(
+        [
+            load_noting(file, schema=schema, reading=readings.get(file), label=label)
+            for file in files
+        ]
+    )
 
 
 def _numbers(values: str) -> list[float]:
@@ -363,7 +412,14 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.comparison.page import HEADINGS, NUMBERS, cells, limits, setting
+    from veilring.scenarios.comparison.page import (
+        HEADINGS,
+        NUMBERS,
+        cells,
+        limits,
+        promises,
+        setting,
+    )
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     decision = comparison.decision
@@ -385,7 +441,8 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     warnings = filter(None, (decision.cannot, comparison.delta_warning, comparison.seeded))
-    for said in (*decision.says, *limits(comparison), *warnings):
+    picked = [] if decision.key is None else [next(iter(promises(comparison).values()))]
+    for said in (*decision.says, *picked, *limits(comparison), *warnings):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     for left in comparison.left_out:
         console.print(

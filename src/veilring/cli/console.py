@@ -77,11 +77,12 @@ def load_noting(source: str, *, needs_label: bool = True, **given: Any) -> Table
     return table
 
 
-def show_notes(source: str, **given: Any) -> None:
-    """Print notes on possible mistakes in a file, if it can be read as `given` for `load`."""
-    if source.lower().endswith(_FILES):
-        with suppress(InputError):  # which is raised again where the file is used
-            load_noting(source, **given)
+def show_notes(*sources: str, **given: Any) -> None:
+    """Print notes on possible mistakes in files, if they can be read as `given` for `load`."""
+    for source in sources:
+        if source.lower().endswith(_FILES):
+            with suppress(InputError):  # which is raised again where the file is used
+                load_noting(source, **given)
 
 
 def show_columns(source: str, **given: Any) -> None:

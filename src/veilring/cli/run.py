@@ -110,7 +110,7 @@ def sweep(
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rich.table import Table
 
@@ -122,7 +122,15 @@ if TYPE_CHECKING:
 
 
 def run_command(
-    scenario: ScenarioName,
+    scenario: Annotated[
+        list[str],
+        typer.Argument(
+            help="Built-in scenario (see `veilring scenarios`) or table, such as iris, a path to a"
+            " .toml, .csv or .npz, or module:NAME with a role and its inputs; or the .csv file of"
+            " each party, with --schema.",
+            metavar="SCENARIO...",
+        ),
+    ],
     *,
     protocol: ProtocolName = None,
     runtime: Annotated[
@@ -152,7 +160,8 @@ def run_command(
         typer.Option(
             metavar="DIR",
             help="Write the report, the scenario, versions and a message trace to this folder,"
-            " and the public model if the system releases one.",
+            " the labels with the identifiers of the rows, and the public model if the system"
+            " releases one.",
         ),
     ] = None,
     verbose: Annotated[
@@ -179,6 +188,8 @@ def run_command(
 
         veilring run my.csv --schema schema.toml
 
+        veilring run north.csv coast.csv south.csv --schema schema.toml
+
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
         veilring run mine.toml --out runs/first && veilring report runs/first
@@ -188,12 +199,14 @@ def run_command(
     from veilring.measures import require_names
     from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
-    settings = [*protocol_settings(protocol), *(overrides or ()), *runtime_settings(runtime)]
+    first, *others = scenario
+    settings = [*protocol_settings(protocol), *_own_files(others)]
+    settings += [*(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
     settings += table_settings(label, separator, schema, reading)
     require_names(measure or ())
-    loaded = load_experiment(scenario, settings)
+    loaded = load_experiment(first, settings)
     if isinstance(loaded, RoleScenario):
         if measure:
             raise InputError.because(
@@ -216,7 +229,7 @@ def run_command(
 
     table = loaded.data if isinstance(loaded, Scenario) else None
     if table is not None:
-        console.show_notes(table.source, **table.columns)
+        console.show_notes(table.source, *table.others, **table.columns)
     with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
@@ -227,12 +240,19 @@ def run_command(
     _show(report, measure or ())
 
 
+def _own_files(others: "Sequence[str]") -> list[str]:
+    """Return the scenario keys by which each party has a file of its own, as `Settings`."""
+    if not others:
+        return []
+    return [f"data.others={json.dumps(others)}", f"parties.count={1 + len(others)}"]
+
+
 def _show(report: "Report | RoleReport", measures: "Sequence[str]") -> None:
     """Print a report on standard output."""
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.report import RoleReport, adversaries, sections, titled
+    from veilring.scenarios.report import RoleReport, adversaries, assessment, sections, titled
 
     title = f"{titled(report.scenario)}: {report.parties} parties, {report.runtime}"
     if malicious := adversaries(report.scenario):
@@ -256,6 +276,8 @@ def _show(report: "Report | RoleReport", measures: "Sequence[str]") -> None:
     )
     console = make_console()
     console.print(table)
+    if not isinstance(report, RoleReport):
+        console.print(assessment(report), highlight=False, markup=False)
     closing = f"Transcript {report.transcript}\n{closing}"
     console.print(closing, style="dim", highlight=False, markup=False, soft_wrap=True)
 
@@ -290,14 +312,15 @@ def _run_into(
     if out is None:
         return _run_once(scenario, progress)
     folder, journal, models = open_folder(out), Journal(), list[PublicModel]()
+    answers: dict[str, Sequence[str]] = {}
     try:
-        report = _run_once(scenario, progress, journal, models.append)
+        report = _run_once(scenario, progress, journal, models.append, answers.update)
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
         write_failure(error, scenario, journal, folder)
         raise
-    write_report(report, journal, folder, *models)
+    write_report(report, journal, folder, next(iter(models), None), answers)
     return report
 
 
@@ -306,6 +329,7 @@ def _run_once(
     progress: "Progress | None",
     journal: "Journal | None" = None,
     keep: "Callable[[PublicModel], object] | None" = None,
+    answered: "Callable[[Mapping[str, Sequence[str]]], object] | None" = None,
 ) -> "Report | RoleReport":
     from veilring.scenarios.roles import run_role
     from veilring.scenarios.runner import run_scenario
@@ -313,7 +337,7 @@ def _run_once(
 
     if isinstance(scenario, RoleScenario):
         return run_role(scenario, progress=progress, journal=journal)
-    return run_scenario(scenario, progress=progress, journal=journal, keep=keep)
+    return run_scenario(scenario, progress=progress, journal=journal, keep=keep, answered=answered)
 
 
 def _log_to_stderr() -> None:

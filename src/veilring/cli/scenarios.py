@@ -81,7 +81,8 @@ def systems(
     system = find_system(name)
     chosen = next(key for key in _parameters(system) if key[1] != "none")
     example = f"veilring run wine --protocol {name} --set protocol.{chosen[0]}={chosen[1]}"
-    for text in (f"{system.title}. {system.summary}\n", f"{system().promise()}\n"):
+    promise = system().promise()
+    for text in (f"{system.title}. {system.summary}\n", f"{promise}\n", promise.paragraph(name)):
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     console.print(_grid(("parameter", "default", "allowed", "meaning"), _parameters(system)))
     console.print(f"\n    {example}", highlight=False, markup=False, soft_wrap=True)
@@ -93,10 +94,12 @@ def _print_deployment(console: "Console", path: Path, parties: int, queries: int
     terms = PeerTerms.load(path, parties)
     system = terms.protocol
     cost = system.forecast_for(terms.facts(parties), queries)
+    promise = terms.promise(parties)
     lines = (
         f"{system.title}. {system.summary}\n",
-        str(system.promise(parties=parties)),
-        f"cost          {cost}; for {queries:,} queries among {parties} parties",
+        str(promise),
+        f"cost          {cost}; for {queries:,} queries among {parties} parties\n",
+        promise.paragraph(system.name, budget=terms.budget),
     )
     for text in lines:
         console.print(text, highlight=False, markup=False, soft_wrap=True)

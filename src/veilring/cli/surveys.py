@@ -52,7 +52,7 @@ def classify_command(
 
     loaded = load_model(model)
     if rows is None:
-        typer.echo(str(loaded))
+        typer.echo(f"{loaded}\n\n{loaded.promise.paragraph('release')}")
         return
     cells = loaded.schema.read(or_stdin(rows), read_particulars(reading))
     scaled = loaded.schema.queries_of(cells)

@@ -171,7 +171,10 @@ def require_points(file: str, column: TextColumn) -> None:
     """Refuse numbers with decimal commas, which would be categories."""
     points = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in column.cells]
     if TextColumn(column.name, points).are_numbers and not column.are_numbers:
-        asked = "numbers have a decimal comma; write a decimal point, such as 1.5"
+        asked = (
+            "numbers have a decimal comma; write a decimal point, such as 1.5, or read the file by"
+            " a schema (`veilring schema make`)"
+        )
         raise _in_column(file, column, asked)
 
 
@@ -187,14 +190,22 @@ def require_no_ids(file: str, column: TextColumn) -> None:
         )
 
 
-def require_full(file: str, columns: Sequence[TextColumn]) -> None:
+def require_full(file: str, columns: Sequence[TextColumn], label: str = "") -> None:
     """Refuse empty cells of all columns together, and say how to fill them in."""
-    all_of(partial(_require_full, file, column) for column in columns)
+    all_of(
+        partial(_require_full, file, column, is_label=column.name == label) for column in columns
+    )
 
 
-def _require_full(file: str, column: TextColumn) -> None:
+def _require_full(file: str, column: TextColumn, *, is_label: bool) -> None:
     if "" not in column.cells:
         return
+    if is_label:
+        count, where = column.cells.count(""), _cell_at(file, column, column.cells.index(""))
+        raise InputError.because(
+            f"{where} is empty; fill in the class, or drop the row ({count} rows have none)",
+            field=where,
+        )
     full = [cell for cell in column.cells if cell]
     is_number = TextColumn(column.name, full).are_numbers
     unknown = "fill it in; write '?' for an unknown category"
@@ -292,10 +303,21 @@ def notes_of(
     if label is not None and label.different == 1:
         found = f"column {label.name!r}, the label, has one class"
         notes.append(f"{found}: nothing can be classified")
+    if label is not None:
+        notes += _alike(label)
     for column in columns:
         if column is not label and len(column) >= ROWS_MIN:
             notes += _on_feature(column)
     return tuple(notes)
+
+
+def _alike(label: TextColumn) -> Iterator[str]:
+    """Question classes that differ only in capitals."""
+    names = dict[str, str]()
+    for name in sorted(set(label.cells)):
+        other = names.setdefault(name.casefold(), name)
+        if other != name:
+            yield f"column {label.name!r}, the label, has the classes {other!r} and {name!r}"
 
 
 def _on_label(columns: Sequence[TextColumn], label: TextColumn) -> Iterator[str]:
@@ -391,7 +413,7 @@ def read_csv(
 def read_columns(cells: Cells, *, label: str | None = None, needs_label: bool = True) -> Table:
     """Return the cells of a file or a data frame as a table, like `read_csv`."""
     file, columns = cells.source, columns_of(cells)
-    require_full(file, columns)
+    require_full(file, columns, columns[-1].name if label is None else label)
     if label is None and not needs_label and len(columns) == 1:
         return _without_label(file, columns[0])
     by_name = {column.name: column for column in columns}

@@ -180,9 +180,17 @@ class Fit(NamedTuple):
 
 
 def check_ranges(
-    features: Sequence[FeatureTerms], cells: Cells, outside_max: float, log: logging.Logger
+    features: Sequence[FeatureTerms],
+    cells: Cells,
+    outside_max: float,
+    log: logging.Logger,
+    *,
+    may_be_empty: bool = False,
 ) -> int:
     """Count the values outside of their public ranges, and log the counts; return the rows."""
+    if not cells.rows and may_be_empty:
+        log.warning("%s has no rows: this party takes part without any", cells.source)
+        return 0
     if not cells.rows:
         raise InputError.because(
             f"{cells.source} has no rows; add at least one below the header", field=cells.source
@@ -327,17 +335,22 @@ class RowSchema(Section):
         outside_max: float = 1.0,
         log: logging.Logger = _log,
         reading: Reading | None = None,
+        *,
+        may_be_empty: bool = False,
     ) -> Rows:
         """Read a party's own rows, and log how they fit the public ranges.
 
         The file has all columns of the schema. If that names no label, it is the last column.
+
+        Args:
+            may_be_empty: Whether a party may have no rows, because others have some.
         """
         cells = self.read(path, reading, with_label=True)
         rows = self.rows_of(cells)
         numbers = self.features
         if self.target is not None:
             numbers += (label_terms(self.label or [*cells][-1], (), self.target),)
-        if check_ranges(numbers, cells, outside_max, log) == 1:
+        if check_ranges(numbers, cells, outside_max, log, may_be_empty=may_be_empty) == 1:
             log.warning("%s has only 1 row; check that the file is complete", path.name)
         return rows
 
@@ -378,7 +391,7 @@ class RowSchema(Section):
         self, cells: Cells, outside_max: float = 1.0, log: logging.Logger = _log
     ) -> Floats:
         """Return queries from the cells of a file that was already read, like `read_queries`."""
-        features, _ = self._columns(cells, with_label=False)
+        features = self.numbers_of(cells)
         check_ranges(self.features, cells, outside_max, log)
         return self.encoded.ranges.to_unit(features, constant=0.0)
 
@@ -388,8 +401,11 @@ class RowSchema(Section):
         Columns, in the units of their ranges, are found by name, in any order; other columns, such
         as a label, are ignored.
         """
-        features, _ = self._columns(matched(cells_of_frame(frame), self.features), with_label=False)
-        return self.of_array(features)
+        return self.of_array(self.numbers_of(matched(cells_of_frame(frame), self.features)))
+
+    def numbers_of(self, cells: Cells) -> Floats:
+        """Return features in the units of their ranges, with categories as several 0 and 1."""
+        return self._columns(cells, with_label=False)[0]
 
     def of_array(self, rows: Floats) -> Floats:
         """Return features by position, scaled into [0, 1], and log counts outside of their ranges.
@@ -474,6 +490,14 @@ def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:
             del columns[number]
         columns[each.first] = FeatureTerms(name=each.column, categories=each.values)
     return _as_declared(tuple(columns[number] for number in sorted(columns)), features.declared)
+
+
+def drafted(features: Features) -> tuple[FeatureTerms, ...]:
+    """Return the columns of a schema of features, marked as not agreed unless they are declared."""
+    columns = feature_terms(features)
+    if features.declared:
+        return columns
+    return tuple(each.model_copy(update={"agreed": False}) for each in columns)
 
 
 def _as_declared(

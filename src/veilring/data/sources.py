@@ -171,6 +171,11 @@ BUILTIN: Final = {
 """The sets by name."""
 
 
+def is_public(table: Table) -> bool:
+    """Whether a table is a public data set, so that its ranges and categories are public, too."""
+    return table.name in BUILTIN or table.name.startswith(_OPENML)
+
+
 def read_builtin(name: str) -> Table:
     """Return one of the `BUILTIN` sets.
 

@@ -327,6 +327,16 @@ class Table:
 
         return sources.load(frame, **given)
 
+    def to_frame(self, library: str = "polars") -> Any:  # noqa: ANN401  (of any library)
+        """Return a data frame with the identifiers, the columns of the source, and the label.
+
+        Args:
+            library: `polars`, `pandas` or `pyarrow`, which has to be installed.
+        """
+        from veilring.data.frames import frame_of_table  # noqa: PLC0415  (it imports this module)
+
+        return frame_of_table(self, library)
+
     def __len__(self) -> int:
         return len(self.y)
 

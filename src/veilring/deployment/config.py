@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
+import tomli_w
 from pydantic import Field, ValidationError
 from typing_extensions import override
 
@@ -20,7 +21,17 @@ from veilring.config import (
     scenario_error,
 )
 from veilring.data.cells import Reading, Words, read_particulars
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, kept_columns, schema_of
+from veilring.data.columns import FeatureTerms
+from veilring.data.schema import (
+    OUTSIDE_MAX,
+    OutsideMax,
+    RowSchema,
+    drafted,
+    feature_terms,
+    kept_columns,
+    schema_of,
+)
+from veilring.data.sources import is_public
 from veilring.data.table import Table
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
@@ -273,8 +284,26 @@ class Unfinished(VeilringError):
         return f"only the first {done:,} of {self.asked:,} rows were labelled: {self.cause}"
 
 
+def columns_of(table: Table) -> tuple[FeatureTerms, ...]:
+    """Return the columns of a table for terms, marked as not agreed if rows may be private."""
+    return feature_terms(table.features) if is_public(table) else drafted(table.features)
+
+
+def _as_written(feature: FeatureTerms) -> dict[str, Any]:
+    """Return the keys of a column in a file, with both ends of its range."""
+    ends = ("name", "low", "high") if feature.is_numeric else ("name",)
+    return feature.model_dump(include=set(ends)) | feature.model_dump(exclude_defaults=True)
+
+
 class Schema(RowSchema, Terms):
     """How to read a row. The terms of a system add its parameters."""
+
+    @override
+    def to_toml(self) -> str:
+        tables = self.tables
+        if self.features:  # embeddings have none
+            tables["features"] = [_as_written(feature) for feature in self.features]
+        return tomli_w.dumps(tables)
 
     def asked(
         self, path: Path, config: AskingConfig, log: logging.Logger
@@ -296,10 +325,11 @@ class Schema(RowSchema, Terms):
         """Return terms that fit a table, for examples in which one process has all rows.
 
         Args:
-            table: All rows; the ranges are the table's own, see `schema_of`.
+            table: All rows; the ranges are the table's own, see `columns_of`.
         """
         schema = schema_of(table.features)
         columns = {key: getattr(schema, key) for key in schema.model_fields_set}
+        columns["features"] = columns_of(table)
         return cls.of(**columns | tables)
 
     @override

@@ -20,8 +20,10 @@ from typing_extensions import override
 
 from veilring.arrays import Ints
 from veilring.config import Section
+from veilring.data.frames import cells_of_table
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.data.schema import feature_terms
+from veilring.data.sources import is_public
 from veilring.data.table import (
     TEST_SHARE,
     Categories,
@@ -33,7 +35,7 @@ from veilring.data.table import (
     partition,
     split,
 )
-from veilring.deployment.config import STATE_SUFFIX, Terms
+from veilring.deployment.config import STATE_SUFFIX, Terms, columns_of
 from veilring.deployment.duties import begin_state
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
@@ -57,6 +59,11 @@ from veilring.transport.tls import LOOPBACK
 TERMS: Final = "terms.toml"
 """The name of the file of the terms."""
 _ROSTER: Final = "roster.toml"
+_DRAFT: Final = """\
+# What has `agreed = false` is from rows, and reveals something about them. Replace the range or the
+# categories by what is possible, and remove that line; until then, each party's log has a warning.
+
+"""
 
 
 def write_folder(
@@ -90,7 +97,9 @@ def write_folder(
         else:
             members.append(Member.of(identity, kind="client"))
     Roster(tuple(members)).save(folder / _ROSTER)
-    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    text = terms.to_toml()
+    draft = _DRAFT if "agreed = false" in text else ""
+    (folder / TERMS).write_text(draft + text, encoding="utf-8")
     for name, write in files.items():
         write(folder / name)
     for name, own in configs.items():
@@ -134,28 +143,14 @@ def write_table(
         write_vectors(Vectors(table.X, labels, names, tuple(ids) or None), path)
         return
     columns: list[list[object]] = [[key, *ids]] if ids else []
-    columns += _features_of(table) if encoded else _columns_of(table)
+    if encoded:
+        columns += _features_of(table)
+    else:
+        columns += [[name, *cells] for name, cells in cells_of_table(table).items()]
     if labelled:
         columns.append(["label", *table.features.named(table.y)])
     with open_private(path, "w") as file:
         csv.writer(file).writerows(zip(*columns, strict=True))
-
-
-def _columns_of(table: Table) -> Iterator[list[object]]:
-    """Yield the header and the cells of each column except the label, as in the table's source."""
-    by_first = {each.first: each for each in table.features.categories}
-    declared = {each.name: each for each in table.features.declared}
-    position = 0
-    while position < len(table.features):
-        if position in by_first:
-            column = by_first[position]
-            held = table.X[:, column.features].argmax(axis=1)
-            yield [column.column, *(column.values[value] for value in held.tolist())]
-            position = column.features.stop
-        else:
-            name, values = table.features.names[position], table.X[:, position].tolist()
-            yield [name, *(map(declared[name].cell_of, values) if name in declared else values)]
-            position += 1
 
 
 def _features_of(table: Table) -> Iterator[list[object]]:
@@ -597,13 +592,11 @@ class SurveyExample(Example):
     def _terms(self, table: Table, settings: TermsSettings) -> SurveyTerms:
         features, ranges = table.features, table.features.ranges
         columns = [
-            {"name": name, "low": low, "high": high}
+            {"name": name, "low": low, "high": high, "agreed": is_public(table)}
             for name, low, high in zip(features.names, ranges.lows, ranges.highs, strict=True)
         ]
         if self.kind == "frequency":
-            columns = [
-                each.model_dump(exclude_defaults=True) for each in feature_terms(table.features)
-            ]
+            columns = [each.model_dump(exclude_defaults=True) for each in columns_of(table)]
         classes = () if self.kind in _WITHOUT_CLASSES else features.classes
         minimum = min(self.reports, MINIMUM_REPORTS)
         tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon, minimum=minimum)

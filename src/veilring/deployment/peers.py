@@ -160,7 +160,10 @@ class PeerTerms(Schema, MemberTerms):
     @override
     def read_own(self, config: "MemberConfig", parties: int) -> tuple[Rows, None]:
         path = Path(config.rows)
-        return self.read_rows(path, config.outside_max, _log, config.particulars), None
+        own = self.read_rows(
+            path, config.outside_max, _log, config.particulars, may_be_empty=parties > 1
+        )
+        return own, None
 
 
 class MemberConfig(ServerConfig, StateConfig, ReadingConfig):

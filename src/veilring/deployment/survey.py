@@ -156,7 +156,9 @@ class SurveyTerms(Terms):
             )
         if self.is_frequency and len(self.features) > 1:
             raise ScenarioError.because(
-                f"a survey of frequencies has one column; there are {len(self.features)}",
+                f"a survey of frequencies asks one question, and there are"
+                f" {len(self.features)} columns; write one file of terms for each, or choose"
+                ' kind = "means"',
                 field="features",
             )
         for feature in self.features:

@@ -25,8 +25,10 @@ from typing_extensions import override
 from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey, attribute_meanings, describe_keys
 from veilring.data.columns import Target
+from veilring.data.schema import RowSchema
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Features, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
+from veilring.estimators.frames import find_schema, numbers_by
 from veilring.measures import NO_SCORES, Measures, NumberMeasures, measure, measure_numbers
 from veilring.nodes.party import by_party
 from veilring.privacy.checks import floats, require, require_that
@@ -104,8 +106,10 @@ def query_keys(queries: Floats) -> list[bytes]:
     return [row.tobytes() for row in queries + 0.0]
 
 
-RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
-"""The smallest and the largest value of each feature, or one of each for all features."""
+_Ends: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
+RangesLike: TypeAlias = _Ends | Mapping[str, tuple[float, float]]
+"""The smallest and the largest value of each feature, or one of each for all features; or both by
+the name of a column."""
 Seed: TypeAlias = int | RandomState | Generator | None
 """The seed of experiments; by default the parties' randomness is cryptographic."""
 
@@ -134,9 +138,18 @@ _LAST: Final = (
     DescribedKey(
         "ranges",
         None,
-        "a pair of the lows and the highs, each a number or one for each feature; or none",
+        "a pair of the lows and the highs, each a number or one for each feature; a pair of a low"
+        " and a high for the name of each column; or none",
         "The public ranges of the features. Values outside are clipped. If none are given,"
         " the ranges of the rows are used, which reveals something about the rows.",
+    ),
+    DescribedKey(
+        "schema",
+        None,
+        "the path of a TOML file, a RowSchema, or none",
+        "The public schema of data frames, instead of `ranges`: their columns are found by name."
+        " Without it, columns of words become categories of the rows, which reveals something about"
+        " the rows.",
     ),
     DescribedKey(
         "random_state",
@@ -171,6 +184,7 @@ class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
     system_: System
     setup_: Setup
     parts_: tuple[Ints, ...]
+    _schema: RowSchema | None
     _system: ClassVar[type[System]]
     _leaves_out: ClassVar[frozenset[str]] = frozenset()
     """The parameters of the system that the constructor does not take; they keep their defaults."""
@@ -239,7 +253,7 @@ class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         A failed fit changes nothing: the previous model and its account stay valid.
 
         Args:
-            X: The rows, shape (rows, features).
+            X: The rows, shape (rows, features), or a data frame.
             y: The label of each row: its class, or a number.
 
         Warns:
@@ -247,10 +261,11 @@ class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         """
         before = vars(self).copy()
         try:
-            rows, labels = validate_data(self, X, y, y_numeric=self._is_numeric)
-            numbers = self._numbered(labels)
+            self._schema = find_schema(X, self.schema)
+            numbers = self._numbers(X)
+            rows, labels = validate_data(self, numbers, y, y_numeric=self._is_numeric)
             self._is_seeded = self.random_state is not None
-            self._begin(rows, numbers, generator_of(self.random_state))
+            self._begin(rows, self._numbered(labels), generator_of(self.random_state))
             promised = self.deployment_privacy_
             if promised.epsilon != inf and (told := self._exposing_settings(promised)):
                 warnings.warn(" ".join(told.values()), PrivacyLeakWarning, stacklevel=2)
@@ -286,9 +301,8 @@ class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         self.system_, parts = self._make_system(), [np.arange(len(rows))]
         if self._own is _DEALT:
             parties, alpha = whole("parties", self.parties), number("alpha", self.alpha)
-            require(
-                self.partition in _PARTITIONS, "partition", self.partition, ", ".join(_PARTITIONS)
-            )
+            is_known = isinstance(self.partition, str) and self.partition in _PARTITIONS
+            require(is_known, "partition", self.partition, ", ".join(_PARTITIONS))
             parts = partition(rows.labels, parties, rng, kind=self.partition, alpha=alpha)
         self.parts_ = tuple(parts)
         held = by_party(Rows(rows.features[part], rows.labels[part]) for part in parts)
@@ -304,22 +318,40 @@ class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         """Return the public facts, with the schema of the rows as given."""
         unnamed = [f"x{number}" for number in range(rows.features.shape[1])]
         names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
-        return Facts.of(len(self.parts_), self._labelled(names), rows=len(rows))
+        public = self._labelled(names)
+        if self._schema is not None:
+            encoded = self._schema.encoded
+            public = replace(encoded, classes=public.classes, target=public.target)
+        return Facts.of(len(self.parts_), public, rows=len(rows))
 
     def _set_up(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
         return self.system_.setup(parts, facts)
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False))
+        return np.asarray(validate_data(self, self._numbers(X), reset=False))
+
+    def _numbers(self, X: ArrayLike) -> ArrayLike:
+        """Return a data frame by the schema, if there is one; otherwise the rows as they are."""
+        return X if self._schema is None else numbers_by(self._schema, X)
 
     def _public_ranges(self, rows: Floats) -> Ranges:
         """Return the given ranges, or those of the rows, and record which."""
+        if self._schema is not None:
+            require_that(
+                self.ranges is None,
+                "ranges",
+                "the schema of the data frame has ranges for all columns; leave `ranges` out, or"
+                " give them in `schema`",
+            )
+            is_public = all(feature.agreed for feature in self._schema.features)
+            self.ranges_origin_ = _GIVEN if is_public else _TAKEN
+            return self._schema.encoded.ranges
         if self.ranges is None:
             self.ranges_origin_ = _TAKEN if self._system.hides_rows else _TAKEN_FREELY
             return Ranges.of(rows)
         self.ranges_origin_ = _GIVEN
-        given = _given_ranges(self.ranges, rows.shape[1])
+        given = _given_ranges(self._by_position(self.ranges), rows.shape[1])
         lost = np.equal(given.lows, given.highs) & (rows != rows[0]).any(axis=0)
         if lost.any():  # most likely a pair for each of two columns
             raise InputError.because(
@@ -328,6 +360,20 @@ class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
                 field="ranges",
             )
         return given
+
+    def _by_position(self, given: RangesLike) -> _Ends:
+        """Return ranges in the order of the columns, if they are given by name."""
+        if not isinstance(given, Mapping):
+            return given
+        names = [str(name) for name in getattr(self, "feature_names_in_", ())]
+        if given.keys() != set(names):
+            raise InputError.because(
+                f"the ranges are of the columns {', '.join(given)}, and the rows have"
+                f" {', '.join(names) or 'no names of columns'}; give a range for each column",
+                field="ranges",
+            )
+        lows, highs = zip(*(given[name] for name in names), strict=True)
+        return lows, highs
 
     def _exposing_settings(self, promised: Promise) -> dict[str, str]:
         """Return the settings that reveal more than the guarantee allows, with a sentence each."""
@@ -597,7 +643,7 @@ def number(name: str, value: float) -> float:
     return float(value)
 
 
-def _given_ranges(given: RangesLike, features: int) -> Ranges:
+def _given_ranges(given: _Ends, features: int) -> Ranges:
     if np.ndim(given) == 0 or len(given) != _ENDS:
         raise InputError.because(f"the ranges must be {_RANGES_ALLOWED}", field="ranges")
     lows, highs = (_of_each(bounds, features) for bounds in given)

@@ -550,7 +550,7 @@ def as_classifier(system: System, **others: Any) -> SystemClassifier:
 
     Args:
         **others: The parameters that a deployment does not have: `parties`, `partition`, `alpha`,
-            `ranges` and `random_state`.
+            `ranges`, `schema` and `random_state`.
     """
     kind = classifier_of(type(system))
     return kind(**{key.name: getattr(system, key.name) for key in kind._taken()}, **others)  # noqa: SLF001  (a class of this module)

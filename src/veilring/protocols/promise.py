@@ -1,8 +1,8 @@
 """The public statements of a system: the facts it relies on, its guarantee, leakage and cost."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import expm1, inf
+from math import ceil, exp, expm1, inf
 from typing import Final, NamedTuple, Self
 
 from veilring.data.columns import Target
@@ -139,6 +139,24 @@ _TOO_LARGE: Final = "δ is too large"
 _SINGLE_ROWS: Final = ("one row", "one record")
 _EXPONENT_MAX: Final = 700.0  # beyond it, any δ above 0 becomes 1, and the exponential overflows
 _PLURALS: Final = {"batch": "batches", "query": "queries"}
+_SUSPECTED: Final = {
+    "one row": "a given row is among the data",
+    "one record": "a given record is among the data",
+    "any two rows": "the row of a client has some property",
+    "any two queries": "a query has some property",
+}
+"""The suspicion that an ε bounds, by the beginning of its adjacency."""
+_PRIOR: Final = 0.1
+_ROWS_SHOWN: Final = 10
+_SEMI_HONEST: Final = (
+    "Semi-honest parties run the protocol unchanged, and try to learn what they can from what they"
+    " see."
+)
+_NOT_COVERED: Final = (
+    "Not covered are facts about a group that hold without any single row of it, the times and"
+    " sizes of messages, machines and keys that somebody else controls, and rows that a party"
+    " invents. Ranges, categories and classes are public, and must not be taken from rows."
+)
 
 
 def delta_warning(delta: float, rows: int) -> str:
@@ -244,6 +262,60 @@ class Promise:
             return self.measure
         return f"ε, δ = {self.delta:g} per {self.unit}" if self.delta else f"ε per {self.unit}"
 
+    def paragraph(self, system: str, *, budget: float | None = None) -> str:
+        """Return the guarantee as a paragraph for a data-protection assessment.
+
+        It says what is protected, from whom, at which ε, for a row and for a person with several
+        rows, under which assumptions, and what is not covered.
+
+        Args:
+            system: The name of the system.
+            budget: The total ε that the ledger of each party allows, if there is one.
+        """
+        model, _, details = self.threat_model.partition(": ")
+        learned = "; ".join(map(_learns, self.learned.split("; ")))
+        said = [
+            f"The system `{system}` protects {self.protects} from {self.against}.",
+            *self._bounds(),
+            f"The ledger of each party refuses a total ε above {budget:g}." if budget else "",
+            f"The threat model is {model}{f' ({details})' if details else ''}.",
+            _SEMI_HONEST if "semi-honest" in model else "",
+            f"By design, {learned}." if learned else "",
+            self.note,
+            _NOT_COVERED,
+        ]
+        return " ".join(filter(None, said))
+
+    def _bounds(self) -> Iterator[str]:
+        """Yield sentences on ε, on a suspicion about one row, and on a person with several."""
+        if self.epsilon is None:
+            yield f"Its guarantee is: {self.measure}."
+            yield "Nothing bounds what its results reveal about a row or a person."
+            return
+        yield f"Its guarantee is differential privacy ({self.adjacency}): {self.guarantee}."
+        odds = exp(min(self.epsilon, _EXPONENT_MAX)) * _PRIOR / (1 - _PRIOR)
+        most = ceil(1000 * odds / (1 + odds)) / 1000
+        for adjacency, suspected in _SUSPECTED.items():
+            if self.adjacency.startswith(adjacency):
+                yield (
+                    "For example, the results can raise an observer's certainty that"
+                    f" {suspected} from {_PRIOR:.0%} to at most {most:.1%}."
+                )
+        if self.delta:
+            yield "The guarantee may fail with the probability δ."
+        is_of_rows = self.adjacency.startswith(_SINGLE_ROWS)
+        one = self.adjacency.split()[1] if is_of_rows else ""
+        about = f"on the same {one}s" if is_of_rows else "of the same person"
+        if not self.unit[:1].isdigit():
+            yield f"Each further {self.unit} {about} adds as much."
+        if is_of_rows:
+            person = self.of_person(_ROWS_SHOWN)
+            delta = f", δ = {person.delta:.2g}" if person.delta else ""
+            yield (
+                f"It is for one {one}, not for a person: a person with m {one}s has m·ε, such as"
+                f" ε = {person.epsilon:g}{delta} for {_ROWS_SHOWN} {one}s."
+            )
+
     def broken_by(self, told: Mapping[str, str]) -> "Promise":
         """Return the remaining guarantee if something reveals more than any ε allows.
 
@@ -302,6 +374,14 @@ class Promise:
             "note": self.note,
         }
         return "\n".join(f"{name:<{_WIDTH}}{text}" for name, text in lines.items() if text)
+
+
+def _learns(part: str) -> str:
+    """Return a part of `learned`, such as `all parties: the labels`, as a clause with a verb."""
+    learner, colon, what = part.partition(": ")
+    if not colon:
+        return part
+    return f"{learner} {'learn' if learner.endswith('s') else 'learns'} {what}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 from veilring import simulation
 from veilring.arrays import Floats, Ints
 from veilring.data.frames import Frame
-from veilring.data.schema import feature_terms, schema_of
+from veilring.data.schema import schema_of
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
 from veilring.measures import Measures, NumberMeasures
@@ -28,6 +28,7 @@ from veilring.privacy.checks import require
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import System
+from veilring.scenarios.parts import shared_schema
 from veilring.scenarios.report import CostSummary
 from veilring.scenarios.runner import Conditions, Labelled, measures_of, play_queries
 from veilring.simulation.loop import Runner, Start, begin, complete
@@ -39,11 +40,6 @@ Role: TypeAlias = Callable[..., Awaitable[R]]
 """A coroutine function over a `Party` and its own input."""
 
 _SIMULATED = "simulated"
-_ONE_TABLE = "use parts of one table, such as table.partition(8)"
-_SAME_RANGES = (
-    'load all parts with the same public schema, vr.load(path, schema="schema.toml"), or '
-    + _ONE_TABLE
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -272,7 +268,7 @@ def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)
             "queries are missing; give a table, or an array of shape (queries, features)",
             field="queries",
         )
-    features = _schema(parts.values())
+    features = shared_schema(parts.values())
     rows = {name: _rows(part) for name, part in parts.items()}
     asked, truth = _asked(queries, features)
     known = features or _numbered(asked.shape[1], rows.values())
@@ -317,60 +313,6 @@ def _measures(truth: Ints, labelled: Labelled, known: Features) -> Measures | Nu
         scores = np.pad(scores, ((0, 0), (0, len(more))))
     known = replace(known, classes=(*known.classes, *map(str, more)))
     return measures_of(known, truth, labelled.labels, scores)
-
-
-def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all parties)
-    """Return the public schema shared by all tables; none if there are only scaled rows."""
-    schemas = [part.features for part in parts if isinstance(part, Table)]
-    if not schemas:
-        return None
-    if len(schemas) != len(parts):
-        raise _other_schemas("some are tables, others are scaled rows", "use only one of both")
-    for number, schema in enumerate(schemas[1:], start=2):
-        if schema != schemas[0]:
-            raise _other_schemas(*_difference(schemas[0], schema, f"part {number}"))
-    return schemas[0]
-
-
-def _other_schemas(difference: str, remedy: str) -> InputError:
-    return InputError.because(
-        f"the parts have different schemas: {difference}; {remedy}", field="parts"
-    )
-
-
-def _difference(first: Features, other: Features, part: str) -> tuple[str, str]:
-    """Return the first difference between the schemas of two parts, and how to remove it."""
-    said = "{} in the first part and {} in " + part
-    for ours, theirs in zip(feature_terms(first), feature_terms(other), strict=False):
-        if ours.name != theirs.name:
-            return f"a column is {said.format(repr(ours.name), repr(theirs.name))}", _ONE_TABLE
-        if bool(ours.categories) != bool(theirs.categories):
-            kinds = ("text" if each.categories else "numbers" for each in (ours, theirs))
-            return f"{ours.name!r} has {said.format(*kinds)}", _ONE_TABLE
-        if ours.categories != theirs.categories:
-            differs = _only_in_one(ours.categories, theirs.categories, part)
-            return f"among the values of {ours.name!r}, {differs}", _ONE_TABLE
-        if ours != theirs:
-            ends = (f"{each.low:.12g} to {each.high:.12g}" for each in (ours, theirs))
-            return f"the range of {ours.name!r} is {said.format(*ends)}", _SAME_RANGES
-    if len(first) != len(other):
-        return f"the number of features is {said.format(len(first), len(other))}", _ONE_TABLE
-    return _other_labels(first, other, part), _ONE_TABLE
-
-
-def _other_labels(first: Features, other: Features, part: str) -> str:
-    if first.target != other.target:
-        return f"the label is {first.label_text} in the first part and {other.label_text} in {part}"
-    return f"among the classes, {_only_in_one(first.classes, other.classes, part)}"
-
-
-def _only_in_one(ours: Sequence[str], theirs: Sequence[str], part: str) -> str:
-    """Describe the first name that is in only one of two lists."""
-    for here, there, where in ((ours, theirs, "the first part"), (theirs, ours, part)):
-        for name in here:
-            if name not in there:
-                return f"{name!r} is only in {where}"
-    return "the order differs"
 
 
 def _rows(part: Table | Rows) -> Rows:

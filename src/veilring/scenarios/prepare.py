@@ -1,12 +1,12 @@
 """Preparing a scenario: its inputs are made and checked before any party starts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from veilring.arrays import Ints
+from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
 from veilring.data.sources import load
 from veilring.data.table import Rows, Table, partition, scale_to_unit, split
@@ -15,11 +15,15 @@ from veilring.nodes.adversary import Adversary
 from veilring.protocols.promise import Facts
 from veilring.protocols.system import Setup
 from veilring.randomness import Streams
+from veilring.scenarios.parts import own_rows, pool, require_parties, with_numbers
 from veilring.scenarios.schema import DataSection, PartitionSection, Scenario
 from veilring.transport.roster import check_name
 
 if TYPE_CHECKING:
     from veilring.simulation.faults import Fault
+
+
+_QUERIES_AT_ONCE: Final = 4096  # between two reports of progress
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,11 +50,16 @@ class Prepared:
         return self.setup.parties
 
 
-def prepare(scenario: Scenario, streams: Streams) -> Prepared:
+def prepare(
+    scenario: Scenario, streams: Streams, tell: Callable[[str, int, int], None] | None = None
+) -> Prepared:
     """Load, split, scale and partition a scenario's data.
 
     The features are scaled by the given ranges, or by those of the whole table, held-out rows
     included, which count as public.
+
+    Args:
+        tell: A callback with the current step, the amount done, and the total amount.
     """
     from veilring.scenarios.network import make_faults  # noqa: PLC0415  (`load_rows` needs no clock)
 
@@ -59,7 +68,8 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         for party in parties:
             check_name(party)
     loaded = load_rows(scenario.data)
-    table = scale_to_unit(loaded)
+    require_parties(loaded, len(parties), "parties.count")
+    table = with_numbers(scale_to_unit(loaded), parties)
     with as_scenario_errors({"table": "data.source"}, "data"):
         train, held_out = split(table, scenario.data.test_share, streams.generator("split"))
     if scenario.data.queries != "all":
@@ -72,8 +82,18 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     coalition, faults = _coalition(scenario), make_faults(scenario, setup.parties, streams)
     # Meanwhile what processes are forked from warms up, and SciPy's import does not count as the
     # protocol's time where the parties live in this process.
-    reference = setup.reference(held_out.X)
+    reference = _reference(setup, held_out.X, tell)
     return Prepared(setup, train, held_out, reference, adversaries, coalition, faults)
+
+
+def _reference(setup: Setup, queries: Floats, tell: Callable[[str, int, int], None] | None) -> Ints:
+    """Label queries with all rows in one place; of many queries and rows, this takes minutes."""
+    labels = list[Ints]()
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        if tell is not None and len(queries) > _QUERIES_AT_ONCE:
+            tell("Labelling with all rows in one place", start, len(queries))
+        labels.append(setup.reference(queries[start : start + _QUERIES_AT_ONCE]))
+    return np.concatenate(labels)
 
 
 def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
@@ -122,7 +142,12 @@ _KEYS: Final = {
 
 
 def load_rows(data: DataSection) -> Table:
-    """Load the data set of a scenario."""
+    """Load the data set of a scenario, or the files of all its parties as one table."""
+    if data.others:
+        with_schema = bool(data.schema_file)
+        require_key_that(with_schema, "data.others", "the files of parties need a schema_file")
+        each = [{"source": source, "others": ()} for source in (data.source, *data.others)]
+        return pool([load_rows(data.model_copy(update=own)) for own in each])
     source = data.source
     try:
         return load(source, **data.columns)
@@ -137,13 +162,15 @@ def load_rows(data: DataSection) -> Table:
 def _deal(
     section: PartitionSection, train: Table, parties: int, streams: Streams
 ) -> tuple[Rows, ...]:
-    with as_scenario_errors({}, "partition"):
-        dealt = partition(
-            train.y,
-            parties,
-            streams.generator("partition"),
-            kind=section.kind,
-            alpha=section.alpha,
-            sizes=section.sizes,
-        )
+    dealt: Sequence[Ints] | None = own_rows(train, parties)
+    if dealt is None:
+        with as_scenario_errors({}, "partition"):
+            dealt = partition(
+                train.y,
+                parties,
+                streams.generator("partition"),
+                kind=section.kind,
+                alpha=section.alpha,
+                sizes=section.sizes,
+            )
     return tuple(Rows(train.X[rows], train.y[rows]) for rows in dealt)

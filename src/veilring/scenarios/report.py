@@ -430,12 +430,17 @@ def titled(scenario: Experiment) -> str:
     return f"{name} on {source}" if name in BUILTIN and source != name else name
 
 
+_USELESS: Final = "; no better than the majority class"
+
+
 def accuracies(report: Report) -> tuple[Share, ...]:
     """Return the accuracy of a run and the accuracies to compare it with; none for numbers."""
     if isinstance(report.measures, NumberMeasures):
         return ()
+    majority, own = report.majority_accuracy, report.accuracy
+    useless = "" if majority is None or own is None or own > majority else _USELESS
     known = {
-        "accuracy": (report.accuracy, f"of {report.queries:,} held-out rows"),
+        "accuracy": (report.accuracy, f"of {report.queries:,} held-out rows{useless}"),
         "pooled kNN": (report.reference_accuracy, _pooled(report)),
         "majority class": (report.majority_accuracy, "the largest class for every query"),
         "agreement": (report.agreement, _AGREEMENT),
@@ -463,6 +468,12 @@ def errors(report: Report) -> Iterator[SummaryLine]:
         yield SummaryLine("agreement", percent(report.agreement), _AGREEMENT)
 
 
+_TRIAL: Final = (
+    "This describes a deployment with these parameters; a run reads the whole table on one machine,"
+    " and no guarantee covers it."
+)
+
+
 def promised(report: Report) -> tuple[SummaryLine, ...]:
     """Return the guarantee of the system, and the budget spent."""
     promise, spent = report.promise, report.spent
@@ -473,13 +484,12 @@ def promised(report: Report) -> tuple[SummaryLine, ...]:
     if spent.epsilon is not None:
         delta = f"; δ = {spent.delta:g}" if spent.delta else ""
         lines.append(SummaryLine("spent", f"ε = {spent.epsilon:.4g}", f"{spent.what}{delta}"))
-    protects = f"{promise.protects}, from {promise.against}"
-    return (
-        *lines,
-        SummaryLine("protects", "", protects),
-        SummaryLine("threat model", "", promise.threat_model),
-        SummaryLine("learned", "", promise.learned),
-    )
+    return tuple(lines)
+
+
+def assessment(report: Report) -> str:
+    """Return the guarantee as a paragraph for a data-protection assessment."""
+    return f"{report.promise.paragraph(report.scenario.protocol.name)} {_TRIAL}"
 
 
 def adversaries(scenario: Experiment) -> str:
@@ -550,8 +560,8 @@ def _paid(report: RunReport) -> list[SummaryLine]:
     ]
     if isinstance(report, Report):
         equal = cost == report.forecast
-        match = "match" if equal else "do not all match"
-        closed = f"rounds, messages and bytes {match} the closed forms"
+        as_predicted = "as predicted" if equal else "not all as predicted"
+        closed = f"rounds, messages and bytes are {as_predicted} before the run"
         lines.append(SummaryLine("forecast", "equal" if equal else "differs", closed))
     if report.simulated_seconds is not None:
         seconds = f"{report.simulated_seconds:.3f} s"

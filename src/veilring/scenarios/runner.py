@@ -27,6 +27,7 @@ from veilring.protocols.promise import Leakage
 from veilring.protocols.system import Play, Scored, Setup
 from veilring.randomness import Streams, draw_seed
 from veilring.scenarios.network import make_topology
+from veilring.scenarios.parts import answer_columns
 from veilring.scenarios.prepare import Prepared, prepare
 from veilring.scenarios.report import CostSummary, Recovery, Report, RingOrigin, StruckFault
 from veilring.scenarios.schema import Experiment, NetworkSection, Scenario
@@ -115,6 +116,7 @@ def run_scenario(
     clock: Callable[[], float] = time.perf_counter,
     journal: Journal | None = None,
     keep: Callable[[PublicModel], object] | None = None,
+    answered: Callable[[Mapping[str, Sequence[str]]], object] | None = None,
 ) -> Report:
     """Run a scenario from data to report. No event loop may be running in this thread.
 
@@ -132,6 +134,8 @@ def run_scenario(
         seed: The seed, instead of `run.seed`.
         journal: The journal of messages and of events at parties, also written if the run fails.
         keep: A callback for the public model of the run, if its system makes one.
+        answered: A callback for the answers: the identifiers of each query, its number in the
+            table, its true class and its label.
 
     Raises:
         ScenarioError: If the data or the protocol do not fit the scenario.
@@ -150,7 +154,7 @@ def run_scenario(
     own_seed = scenario.run.seed
     known_seed = draw_seed() if own_seed is None else own_seed
     streams = Streams(known_seed)
-    prepared = prepare(scenario, streams)
+    prepared = prepare(scenario, streams, tell)
     try:
         labelled, struck = _label(scenario, prepared, streams, journal, progress=tell, clock=clock)
     except InputError:
@@ -170,6 +174,8 @@ def run_scenario(
         found = _attack(prepared, labelled, scenario.run.leakage_trials, streams)
     pooled, truth, setup = prepared.pooled, prepared.held_out.y, prepared.setup
     labels, reference = labelled.labels, _reference(prepared, labelled)
+    if answered is not None:
+        answered(answer_columns(prepared.held_out, labels))
     measures = measures_of(pooled.features, truth, labels, labelled.scores)
     is_class = isinstance(measures, Measures)
     simulated_seconds = sum(batch.seconds for batch in labelled.batches)

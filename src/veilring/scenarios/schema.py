@@ -27,7 +27,7 @@ from veilring.config import (
     scenario_error,
     set_key,
 )
-from veilring.data.cells import Separator
+from veilring.data.cells import Separator, Words
 from veilring.data.sources import BUILTIN
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, TEST_SHARE, PartitionKind
 from veilring.errors import ScenarioError
@@ -48,6 +48,8 @@ class DataSection(Section):
     Attributes:
         source: A data set: see `veilring.data.sources.load`. In a scenario file, a relative path is
             relative to that file.
+        others: The files of the other parties, under the schema of `schema_file`: `source` is then
+            that of the first party, and each party has the rows of its own file.
         label: For a CSV file: the column with the label of each row; the last one if empty.
         separator: For a CSV file: the separator between cells.
         schema_file: A TOML file with the public schema of a CSV or Parquet file: columns and
@@ -65,6 +67,7 @@ class DataSection(Section):
         description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv, a"
         " .parquet or an .npz"
     )
+    others: Words = Field((), description="a list of paths to .csv or .parquet files, or none")
     label: str = Field("", description="the header of a column, or nothing for the last one")
     separator: Separator = ","
     schema_file: str = Field("", description="a path to a .toml, or nothing")
@@ -109,7 +112,12 @@ class PartiesSection(Section):
             are run and compared with the truth.
     """
 
-    count: int | None = Field(None, ge=PARTIES_MIN)
+    count: int | None = Field(
+        None,
+        ge=PARTIES_MIN,
+        description=f"a whole number of at least {PARTIES_MIN}: of two parties, each learns the"
+        " other's part from the total. Use an owner (protocol.trusted = true) or ldp-bayes instead",
+    )
     names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (), description=f"a list of at least {PARTIES_MIN} different names, or none"
     )
@@ -346,6 +354,7 @@ _LIBRARY: Final = resources.files("veilring.scenarios") / "library"
 # keys that may contain a path, with the endings of such a path
 _PATHS: Final = {
     ("data", "source"): (".csv", ".parquet"),
+    ("data", "others"): (".csv", ".parquet"),
     ("data", "schema_file"): (".toml",),
     ("data", "reading_file"): (".toml",),
     ("network", "graph"): (".graphml",),
@@ -486,6 +495,8 @@ def _resolve_paths(raw: dict[str, Any], folder: Path) -> None:
         given = section.get(key) if isinstance(section, dict) else None
         if isinstance(given, str) and given.endswith(endings):
             raw[table] = {**raw[table], key: str(folder / given)}
+        if isinstance(given, list):
+            raw[table] = {**raw[table], key: [str(folder / str(each)) for each in given]}
 
 
 def _forget_count(raw: dict[str, Any]) -> None:

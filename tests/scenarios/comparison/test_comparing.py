@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,8 @@ import pytest
 from pydantic import Field
 
 from veilring.arrays import Floats, Ints
+from veilring.data.sources import load
+from veilring.data.table import scale_to_unit
 from veilring.errors import InputError, ScenarioError, UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.protocols.prediction.algorithm.directions import tau_share
@@ -33,6 +36,7 @@ from veilring.scenarios.comparison.question import (
     DealtSplit,
     Question,
     draw_split,
+    find_question,
     load_facts,
     make_question,
     read_network,
@@ -506,3 +510,43 @@ def test_a_system_of_another_package_has_its_lines(
     monkeypatch.setattr("veilring.scenarios.comparison.find_system", found.__getitem__)
     lines = compare(asked, workers=1).lines
     assert [line.key for line in lines[2:]] == [("mine", "", 1.0), ("mine", "", 2.0)]
+
+
+def test_data_may_be_a_name_a_table_or_the_table_of_each_party(
+    asked: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fields of a question are arguments; each party keeps its rows, on every split."""
+    monkeypatch.setattr("veilring.scenarios.comparison.system_names", tuple)
+    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter(()))
+    named = compare("iris", parties=3, splits=2, workers=1)
+    assert (named.facts.name, named.question.parties, named.splits) == ("iris", 3, 2)
+    table = load("iris")
+    assert compare(table, parties=3, splits=2, workers=1).lines == named.lines
+    parts = [table.take(np.arange(*ends)) for ends in ((0, 20), (20, 70), (70, 150))]
+    question, pooled = find_question(parts, {"splits": 2})
+    assert question.parties == 3
+    rows, _ = load_facts(question, pooled)
+    for number in range(2):
+        split = draw_split(rows, question, number)
+        for part, own in zip(parts, split.parts.values(), strict=True):
+            assert 0 < len(own) <= len(part)
+            assert {*map(tuple, own.features)} <= {*map(tuple, scale_to_unit(part).X)}
+        assert sum(map(len, split.parts.values())) == len(split.train)
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: compare(parts, parties=4), "parties is 4; allowed: 3, one for each table"),
+        (lambda: compare([]), "there are no parties"),
+        (lambda: compare(asked, parties=4), "the question already has parties"),
+        (lambda: compare("iris", partys=4), "did you mean parties"),
+        (lambda: compare([table, load("wine")]), "the parts have different schemas"),
+    ]
+    for call, says in wrong:
+        with pytest.raises(InputError, match=says):
+            call()
+
+
+def test_a_comparison_is_a_frame_and_a_table_of_a_notebook(comparison: SystemComparison) -> None:
+    """Both have a row for each line."""
+    frame = comparison.to_frame()
+    assert frame["name"].to_list() == [line.name for line in comparison.lines]
+    assert frame["accuracy"].to_list() == [line.accuracy.mean for line in comparison.lines]
+    assert comparison._repr_html_().count("<tr>") == 1 + len(comparison.lines)

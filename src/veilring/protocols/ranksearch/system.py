@@ -72,7 +72,7 @@ _OPENED: Final[Mapping[Reveal, str]] = {
 _TIED: Final = (1, 4)
 """The tied rows of the last two parties: after the row at the query, they tie for k = 2 to 5."""
 _TIED_AT: Final = 0.6  # all features of these rows, nearer to the query than other rows
-_SIMULATED: Final = "a view can be simulated from the published results"
+_SIMULATED: Final = "messages reveal nothing beyond the published results"
 _PUBLISHED: Final[Mapping[str, Measure]] = {
     "radius": Measure(
         "radius known to",

@@ -130,7 +130,7 @@ class ReleasedModel:
 
     def __str__(self) -> str:
         made = self.provenance
-        noise = " and ".join(f"{each:.3g}" for each in made.noise)
+        shares = " and ".join(f"1/{each:.3g}" for each in made.noise)
         lines = {
             "columns": f"{len(self.schema.features):,}",
             **_label_line(self.schema),
@@ -138,7 +138,8 @@ class ReleasedModel:
             "parties": f"{made.parties:,}, of which up to {made.tolerated:,} may collude and"
             f" up to {made.lost:,} may be lost",
             "rows": f"{made.rows:,}, as declared",
-            "noise": f"{noise} times the largest contribution of a row ({made.distribution})",
+            "noise": f"{made.distribution}; the largest contribution of a row is {shares} of its"
+            " standard deviation",
         }
         return "\n".join(
             [*(f"{name:<14}{text}" for name, text in lines.items()), str(self.promise)]

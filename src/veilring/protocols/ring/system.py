@@ -51,9 +51,9 @@ HOP_MEASURES: Final[Mapping[str, Measure]] = {
     "exposure": Measure(
         "exposure", "of the messages contain a distance from the sender's own rows"
     ),
-    "claim": Measure("claim", "of the values new to a receiver are the sender's own"),
+    "claim": Measure("claim", "of the values that are new to a receiver are the sender's own"),
     "lop": Measure(
-        "loss of privacy", "how much this exceeds the success of a guess from the result alone"
+        "loss of privacy", "how much better a guess is than one from the published result"
     ),
     "lop_peak": Measure("loss of privacy at its peak", "at the worst position in the ring"),
 }

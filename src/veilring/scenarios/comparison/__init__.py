@@ -44,10 +44,12 @@ from veilring.scenarios.comparison.lines import (
     parameters_text,
 )
 from veilring.scenarios.comparison.question import (
+    Asked,
     DealtSplit,
     Question,
     TableFacts,
     draw_split,
+    find_question,
     load_facts,
 )
 from veilring.scenarios.comparison.tuning import (
@@ -317,27 +319,32 @@ class _Comparing:
 
 
 def compare(
-    question: Question,
+    data: Asked,
     *,
     table: Table | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
     watch: Callable[[SystemComparison], None] | None = None,
+    **fields: Any,
 ) -> SystemComparison:
     """Compare every applicable system on the same splits of the same data.
 
     Args:
-        table: The rows, instead of those that the question names; its ranges count as public.
+        data: A data set by its name or path, a table, or the table of each party under one schema;
+            or a `Question`.
+        table: For a question: the rows, instead of those that it names; its ranges count as public.
         workers: The number of processes; by default one per core.
         watch: Called with the comparison so far: after a few splits, which have no costs yet, and
             before splits are added.
+        fields: Without a question: its fields, such as `parties`, `epsilon` and `splits`.
 
     Raises:
         InputError: If the data, the network or a parameter does not fit the question.
         RunFailed: If a played batch failed at any party.
         UnforeseenCost: If a played batch cost anything other than its closed form.
     """
-    rows, facts = load_facts(question, table)
+    question, found = find_question(data, fields)
+    rows, facts = load_facts(question, table if found is None else found)
     # Checked before anything takes long.
     make_topology(question.network, (SERVER, *question.names))
     asked = _Asked(rows, question)

@@ -1,7 +1,8 @@
 """A comparison: its lines, and the decision from them."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
 
 from veilring.measures import CONFIDENCE
 from veilring.protocols.promise import delta_warning
@@ -9,6 +10,9 @@ from veilring.scenarios.comparison.decision import Decision
 from veilring.scenarios.comparison.lines import MAJORITY, POOLED, Left, Line, as_plain, find_line
 from veilring.scenarios.comparison.question import Question, TableFacts
 from veilring.scenarios.comparison.tuning import INTERVAL
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _KEYS: Final = ("system", "form", "epsilon")
 _SEEDED: Final = (
@@ -61,6 +65,30 @@ class SystemComparison:
         """A warning if the largest δ is too large for the parties' rows; otherwise empty."""
         deltas = (line.privacy.delta for line in self.lines if line.privacy is not None)
         return delta_warning(max(deltas, default=0.0), self.facts.train)
+
+    def _repr_html_(self) -> str:
+        from veilring.scenarios.comparison.page import HEADINGS, cells  # noqa: PLC0415  (it imports this module)
+
+        rows = [cells(line, self.decision).values() for line in self.lines]
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+        )
+        head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+        return f"<p>{escape(self.decision.says[0])}</p><table><tr>{head}</tr>{body}</table>"
+
+    def to_frame(self) -> "pl.DataFrame":
+        """Return one row for each line, with the numbers of `as_json`."""
+        import polars as pl
+
+        plain = map(as_plain, self.lines)
+        kinds = bool | int | float | str | None
+        return pl.DataFrame(
+            [
+                {key: each for key, each in line.items() if isinstance(each, kinds)}
+                for line in plain
+            ],
+            infer_schema_length=None,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as values that JSON can express."""

@@ -30,10 +30,10 @@ the criterion of Xiong, Chitti and Liu (2007, Section 6.6)."""
 _SHOWN: Final = 3  # the number of open lines that are named
 
 CANNOT: Final = (
-    "Do not compare across guarantees: a measured leak covers one attack, an ε covers all. An ε"
-    " for each report, stream, batch or release is a different guarantee, and each further report,"
-    " stream, batch or release adds to it. A guarantee with a δ may fail with that probability;"
-    " a pure one never does."
+    "Do not compare across guarantees: a measured leak covers one attack, an ε bounds every attack"
+    " on the results, as long as the stated trust holds. An ε for each report, stream, batch or"
+    " release is a different guarantee, and each further report, stream, batch or release adds to"
+    " it. A guarantee with a δ may fail with that probability; a pure one never does."
 )
 _BEST: Final = (
     "The best line is the private one that loses least to the pooled classifier, on the same"

@@ -12,11 +12,9 @@ from veilring.measures import NUMBERS as NUMBERS_OF_LABELS
 from veilring.nodes.journal import Traffic
 from veilring.privacy.checks import require
 from veilring.privacy.files import write_whole
-from veilring.protocols.promise import Promise
 from veilring.scenarios.comparison.comparison import SystemComparison
 from veilring.scenarios.comparison.decision import RULE, Decision
 from veilring.scenarios.comparison.lines import LOST_MIN, Limits, Line, Played, parameters_text
-from veilring.scenarios.comparison.tuning import Interval
 from veilring.scenarios.report import Amount, interval_text, leaks, percent
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, fill
@@ -89,12 +87,14 @@ def measured_leak(line: Line) -> str:
     return ", ".join(f"{leaked.label} {leaked.share}" for leaked in shown)
 
 
-def promises(comparison: SystemComparison) -> dict[str, Promise]:
-    """Return the guarantee of each system, once each."""
-    found: dict[str, Promise] = {}
-    for line in comparison.lines:
+def promises(comparison: SystemComparison) -> dict[str, str]:
+    """Return the guarantee of each system as a paragraph, that of the decision first."""
+    picked = comparison.decision.key
+    lines = sorted(comparison.lines, key=lambda line: line.key != picked)
+    found = dict[str, str]()
+    for line in lines:
         if line.privacy is not None:
-            found.setdefault(line.name, line.privacy)
+            found.setdefault(line.name, line.privacy.paragraph(line.system))
     return found
 
 
@@ -113,13 +113,20 @@ def limits(comparison: SystemComparison) -> list[str]:
     """Describe the limits of each line that was searched in hindsight."""
     pooled = comparison.pooled.name
     return [
-        f"{line.label}: {_limited(line.limits)}"
-        f" Of the loss compared with {pooled}, {_points(line.limits.rule)} points are due to the"
-        f" rule, {_points(line.limits.noise)} to noise and {_points(line.limits.method)}"
-        " to the method."
+        f"{line.label}: {_limited(line.limits)} {_lost(line.limits, line.loss.mean, pooled)}"
         for line in comparison.lines
         if line.limits is not None
     ]
+
+
+def _lost(limits: Limits, loss: float, pooled: str) -> str:
+    if loss <= 0:
+        return f"It loses nothing compared with {pooled}, and is {_points(-loss)} points above it."
+    return (
+        f"Of the loss compared with {pooled}, {_points(limits.rule.mean)} points are due to the"
+        f" rule, {_points(limits.noise.mean)} to noise and {_points(limits.method.mean)} to the"
+        " method."
+    )
 
 
 _LIMITED: Final = {
@@ -139,8 +146,8 @@ def _limited(limits: Limits) -> str:
     return f"{told}."
 
 
-def _points(part: Interval) -> str:
-    return f"{100 * part.mean:.1f}"
+def _points(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:.1f}"  # not -0.0
 
 
 def render_page(comparison: SystemComparison) -> str:

@@ -1,9 +1,9 @@
 """The inputs of a comparison, and its rows: reading, scaling, and the splits that systems share."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -20,6 +20,7 @@ from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import NEIGHBOURS, PARTIES
 from veilring.randomness import Streams
 from veilring.scenarios.network import GRAPHML
+from veilring.scenarios.parts import own_rows, pool, require_parties
 from veilring.scenarios.schema import NetworkSection, load_scenario
 
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables cannot
@@ -172,6 +173,30 @@ def make_question(
     return question.model_copy(update={"epsilon": ascending, "settings": settings})
 
 
+Asked: TypeAlias = Question | Table | Sequence[Table] | str | Path
+"""A question, or the data of one: a data set, a table, or the table of each party."""
+
+
+def find_question(data: Asked, fields: Mapping[str, Any]) -> tuple[Question, Table | None]:
+    """Return a question about data, with the table if there is one.
+
+    Args:
+        fields: The fields of a new question.
+    """
+    if isinstance(data, Question):
+        if fields:
+            name = next(iter(fields))
+            raise InputError.because(
+                f"the question already has {name}; change it there", field=name
+            )
+        return data, None
+    if isinstance(data, str | Path):
+        return make_question({"data": str(data), **fields}), None
+    table = data if isinstance(data, Table) else pool(data)
+    parties = {} if isinstance(data, Table) else {"parties": len(data)}
+    return make_question({"data": table.name, **parties, **fields}), table
+
+
 def values_in_terms(terms: str, known: Collection[str]) -> dict[str, Any]:
     """Return the known parameters in the tables of a file of terms; none without a file."""
     tables = read_tables(Path(terms), "terms").values() if terms else ()
@@ -291,6 +316,7 @@ def load_facts(question: Question, given: Table | None = None) -> tuple[Table, T
             " rank-search or release with it, or choose another label",
             field="data",
         )
+    require_parties(table, question.parties, "parties")
     first = draw_split(table, question, 0)
     held_out = len(table) - len(first.train)
     require_rows(question, len(first.train), held_out)
@@ -346,14 +372,17 @@ def _about_origin(table: Table, agreed: Mapping[str, Any]) -> Ranges:
 def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
     """Return one of the splits, each from a random stream of its own.
 
+    Each party has its own rows of a pooled table; those of another table are dealt.
+
     Args:
         table: All rows, scaled into [0, 1].
     """
     streams = Streams(question.seed)
     train, held_out = split(table, TEST_SHARE, streams.generator("split", number))
-    dealt = partition(
-        train.y, question.parties, streams.generator("partition", number), kind=question.partition
-    )
+    dealt = own_rows(train, question.parties)
+    if dealt is None:
+        rng = streams.generator("partition", number)
+        dealt = partition(train.y, question.parties, rng, kind=question.partition)
     parts = {
         name: Rows(train.X[rows], train.y[rows])
         for name, rows in zip(question.names, dealt, strict=True)

@@ -9,11 +9,12 @@ The folder of a run contains:
 - `trace.parquet`: each message and its times, with the fields of `TracedMessage`.
 - `events.json`: the events at parties, as a list of marks.
 - `model.json`: the public model, if the system makes one.
+- `labels.csv`: the identifiers, the number, the true class and the label of each query.
 """
 
 import json
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,7 @@ from veilring.errors import InputError, VeilringError
 from veilring.extras import require_extra
 from veilring.nodes.journal import Journal, Mark, TracedMessage
 from veilring.nodes.run import Failure
+from veilring.privacy.files import write_whole
 from veilring.protocols.membership import PublicModel
 from veilring.scenarios.report import Report, RoleReport
 from veilring.scenarios.schema import RoleScenario, Scenario, make_experiment
@@ -41,6 +43,7 @@ _VERSIONS: Final = "versions.json"
 _TRACE: Final = "trace.parquet"
 _EVENTS: Final = "events.json"
 _MODEL: Final = "model.json"
+_ANSWERS: Final = "labels.csv"
 # The versions that determine the numbers of a run, needed to repeat it.
 _VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
 
@@ -71,6 +74,8 @@ def open_folder(folder: Path, option: str = "--out") -> Path:
     """Return the folder, creating it if necessary, before anything is run."""
     require_extra("polars")
     allowed = "a folder that can be made, without a run in it"
+    if folder.suffix == ".html":
+        raise InputError(option, folder, "a folder; `veilring report` writes the page")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -84,13 +89,21 @@ def open_folder(folder: Path, option: str = "--out") -> Path:
 
 
 def write_report(
-    report: Report | RoleReport, journal: Journal, folder: Path, model: PublicModel | None = None
+    report: Report | RoleReport,
+    journal: Journal,
+    folder: Path,
+    model: PublicModel | None = None,
+    answers: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Write everything about a run that succeeded, and its public model if there is one."""
+    """Write everything about a run that succeeded, with its public model and answers, if any."""
     _write_circumstances(report.scenario, journal, folder)
     _write_json(folder / _REPORT, report.as_json())
     if model is not None:
         model.save(folder / _MODEL)
+    if answers:
+        import polars as pl
+
+        write_whole(folder / _ANSWERS, pl.DataFrame(answers).write_csv(), private=True)
 
 
 def write_failure(

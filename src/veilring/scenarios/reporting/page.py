@@ -17,6 +17,7 @@ from veilring.scenarios.report import (
     RoleReport,
     accuracies,
     adversaries,
+    assessment,
     by_kind,
     by_party,
     by_round,
@@ -90,6 +91,7 @@ def render(run: RunFolder) -> str:
         and labelled.leakage
         and estimates(labelled.leakage, labelled.scenario.protocol.name),
         promised=labelled and promised(labelled),
+        assessment=labelled and assessment(labelled),
         results=role and role_results(role),
         troubles=run.report and troubles(run.report),
         found=run.report and found(run.report),

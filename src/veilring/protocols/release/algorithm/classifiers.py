@@ -277,7 +277,7 @@ class Classifier(ABC):
         require_that(
             self.has_probabilities,
             "predict_proba",
-            "class means have no probabilities: their scores are cosines; use `scores`",
+            "this model has no probabilities, because its scores are no logarithms; use `scores`",
         )
         found = self.scores(rows)
         odds = np.exp(found - found.max(axis=1, keepdims=True))
