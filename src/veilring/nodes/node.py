@@ -83,6 +83,7 @@ EARLY_TOTAL_BYTES_MAX: Final = 32 << 20
 EARLY_SECONDS: Final = 120.0
 DROPPED: Final = b""
 """Stands for all frames of a peer in a session for which there was no room. No frame is empty."""
+_INQUIRY: Final = frozenset({StandingRequest.kind, StandingReport.kind})
 _log = logging.getLogger("veilring.node")
 
 
@@ -298,7 +299,8 @@ class Node:
     def _dispatch(self, sender: str, frame: bytes) -> None:
         try:
             envelope = open_frame(frame)
-            if self._inquired(sender, envelope):
+            is_asked = self._inquiries or envelope.kind in _INQUIRY
+            if is_asked and self._inquired(sender, envelope):
                 return
             session = self._sessions.get(envelope.session)
             if session is not None and sender in session.parties:

@@ -166,13 +166,13 @@ class Session(Party):
         self._observers = tuple(observers)
         self._round = SETUP_ROUND
         self._inboxes: dict[str, _Inbox] = {}
-        self._sent: Counter[str] = Counter()
-        self._blocked: Counter[str] = Counter()
+        self._sent: dict[str, int] = {}
+        self._blocked: dict[str, int] = {}
         self._stood: Standing | None = None
         self._anybody: list[_Anybody] = []
         self._arrived = count()
         self._leaves_unread = False
-        self._refusals: Counter[str] = Counter()  # by peer, since a message was sent or received
+        self._refusals: dict[str, int] = {}  # by peer, since a message was sent or received
         self._arrivals: deque[_Inbox] | None = None  # once the role receives from anybody
         self._task: asyncio.Task[object] | None = None  # which sent the first message
         self._is_concurrent = False
@@ -203,20 +203,22 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
-        self._require_peer("to", to)
+        if to not in self._sent:
+            self._require_peer("to", to)
         self._check(to)
         frame = encode(self.session, message)
         if self._observers:
             self._compare_tasks()
             self._observe(Event(True, self.me, to, self._round, message, frame))
-        self._blocked[to] += 1
-        self._has_opened = self._has_opened or isinstance(message, Open)
+        opens = message.kind == Open.kind  # and is no message of the role
+        self._has_opened = self._has_opened or opens
+        self._blocked[to] = self._blocked.get(to, 0) + 1
         try:
             await self._endpoint.send(to, frame)
-            self._sent[to] += not isinstance(message, Open)  # which opens the peer's session
-            self._refusals.clear()
         finally:
             self._blocked[to] -= 1
+        self._sent[to] = self._sent.get(to, 0) + (not opens)
+        self._refusals.clear()
 
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
@@ -333,12 +335,14 @@ class Session(Party):
             raise InputError(field, name, f"a peer of {self.me}: {listed(self.peers)}")
 
     def _check(self, peer: str = "") -> None:
-        error = self.error or (self._lost or {}).get(peer)
+        error = self.error
+        if error is None and self._lost:
+            error = self._lost.get(peer)
         if error is None:
             return
-        self._refusals[peer] += 1
-        if self._refusals[peer] > REFUSALS_MAX:
-            raise self._endless(error, self._refusals[peer])
+        self._refusals[peer] = refusals = self._refusals.get(peer, 0) + 1
+        if refusals > REFUSALS_MAX:
+            raise self._endless(error, refusals)
         raise error.with_traceback(None)  # which grows each time that it is raised
 
     def _endless(self, error: VeilringError, refusals: int) -> Exception:
@@ -351,25 +355,26 @@ class Session(Party):
 
     def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Handle a frame for this session."""
-        if sender not in self.parties:
+        inbox = self._inboxes.get(sender)
+        if inbox is None and sender not in self.parties:
             return  # an outsider knows the session's name: ignore all its frames
         if self.error is not None:
             return  # the role has yet to notice the error: keep nothing for it
-        if self._lost is not None and sender in self._lost:
+        if self._lost and sender in self._lost:
             return  # the role continues without it
         try:
             message = envelope.message()
         except FrameError as error:
             self.fail(ProtocolViolation(sender, str(error)))
             return
-        if isinstance(message, Abort):
+        if type(message) is Abort:
             self.was_aborted = self.was_aborted or self._lost is None
             self.lose(sender, SessionAborted(sender, message.reason, message.culprit))
             return
-        if isinstance(message, Open) and not self._has_opened and len(self.peers) > 1:
+        if message.kind == Open.kind and not self._has_opened and len(self.peers) > 1:
             self.fail(Tampered(self.peers, "opened a session under the name of another one"))
             return
-        inbox = self._inboxes.get(sender) or self._inbox(sender)
+        inbox = inbox or self._inbox(sender)
         inbox.put(message, frame, next(self._arrived))
         if self._arrivals is not None:
             self._arrivals.append(inbox)

@@ -213,10 +213,12 @@ class LinkConditions:
         self._stalls = tuple(sorted(c for c in conditions if c.stalled))
         self._others = tuple(c for c in conditions if not c.stalled)
         self._met = met
+        self.end = max(condition.end for condition in conditions)
+        """The time from which the link has no condition."""
 
     def resume(self, instant: float) -> float:
         """Return the next time at which the link carries something, from a given time on."""
-        moved = True
+        moved = bool(self._stalls)
         while moved:
             moved = False
             for stall in self._stalls:
@@ -328,6 +330,8 @@ class Link:
             raise InputError("size_bytes", size_bytes, "at least 0")
         now = self._environment.now
         start = max(now, self.departure_seconds)
+        if self._conditions is not None and self._conditions.end <= now:
+            self._conditions = None
         if self._connection is not None:
             departure, arrival = self._connection.send(now, size_bytes)
             self.departure_seconds = max(self.departure_seconds, departure)
@@ -337,12 +341,13 @@ class Link:
         else:
             _, self.departure_seconds, arrival = self._transmit(start, size_bytes)
         self._arrival_seconds = max(self._arrival_seconds, arrival)
-        if self.departure_seconds > now:
-            self._leaving = self._leaving or deque()
+        if self.departure_seconds <= now:
+            self._leaving, self._left_arrival = None, self._arrival_seconds
+        elif self._leaving is None:
+            self._leaving = deque([(self.departure_seconds, self._arrival_seconds)])
+        else:
             self._leaving.append((self.departure_seconds, self._arrival_seconds))
             self._let_depart(self._leaving, now)
-        else:
-            self._leaving, self._left_arrival = None, self._arrival_seconds
         return timeout_at(self._environment, self._arrival_seconds, message)
 
     def _let_depart(self, leaving: deque[tuple[float, float]], now: float) -> None:

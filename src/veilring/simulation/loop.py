@@ -179,8 +179,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         selector.sealed = True  # everything registered until now is asyncio's own wake-up pipe
 
-    def _step(self) -> None:
-        environment, due = self.environment, self.environment.peek()
+    def _step(self, due: float) -> None:
+        environment = self.environment
         while self._limits and self._limits[0].when() < due:
             limit = heapq.heappop(self._limits)
             self.call_at(limit.when(), _reach, limit)
@@ -200,10 +200,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's own, which has no types
         while not ready and not self._stopping:  # type: ignore[attr-defined]  # likewise
-            if self.environment.peek() == math.inf:
+            due = self.environment.peek()
+            if due == math.inf:
                 self._release()
             else:
-                self._step()
+                self._step(due)
             self._turns_before = self.turns
         self.turns += 1
         if self.turns - self._turns_before > STEPS_MAX:
@@ -404,8 +405,8 @@ class TracedLoop(SimulatedLoop):
         super().__init__(environment, order=order)
 
     @override
-    def _step(self) -> None:
-        super()._step()
+    def _step(self, due: float) -> None:
+        super()._step(due)
         self.trace.record(self.environment.now, "event")
 
     @override

@@ -35,9 +35,7 @@ from veilring.simulation.tcp import Tcp
 from veilring.transport.endpoint import (
     QUEUED_FRAMES_MAX,
     InProcessEndpoint,
-    Item,
     Sink,
-    hand_over,
     unique_names,
 )
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
@@ -318,14 +316,16 @@ class SimulatedNetwork:
         topology.check_connects(self.names)
         environment = running_environment() if environment is None else environment
         self.routes = Routes(environment, topology, streams.generator, conditions)
-        self._breaks: Counter[frozenset[str]] = Counter()
+        self.breaks: Counter[tuple[str, str]] = Counter()
+        """The number of times that the connection of two parties broke, by both orders of them."""
         self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "SimulatedEndpoint":
         """Return the endpoint of a party; always the same one."""
-        if name not in self._endpoints:
-            raise InputError("name", name, "a party of this network")
-        return self._endpoints[name]
+        try:
+            return self._endpoints[name]
+        except KeyError:
+            raise InputError("name", name, "a party of this network") from None
 
     def revive(self, name: str) -> "SimulatedEndpoint":
         """Let a party that crashed return with a new endpoint, connected to all others.
@@ -344,12 +344,6 @@ class SimulatedNetwork:
                 arrival.callbacks.append(functools.partial(_notify, endpoint.welcome, [name]))
         return revived
 
-    def breaks(self, one: str, other: str) -> int:
-        """Return the number of times that the connection of two parties broke."""
-        if not self._breaks:
-            return 0
-        return self._breaks[frozenset({one, other})]
-
     def break_connection(self, noticed_by: str, other: str) -> None:
         """Break the connection of two parties; messages in flight on it are lost.
 
@@ -357,7 +351,7 @@ class SimulatedNetwork:
         a half-open connection.
         """
         victim = self.endpoint(noticed_by)
-        self._breaks[frozenset({noticed_by, other})] += 1
+        self.breaks.update([(noticed_by, other), (other, noticed_by)])
         victim.lose(PeerLost(other))
 
     def mend_connection(self, one: str, other: str) -> None:
@@ -410,7 +404,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         while receiver.has_no_room_for(self.name):
             await self._blocked.setdefault(to, asyncio.Event()).wait()
             self.check_open(to)
-        receiver.expect(self.name, bytes(frame))
+        receiver.expect(self, bytes(frame))
         self._sends_left -= 1
         if not self._sends_left:
             await self._network.routes.departed(self.name, to)
@@ -425,25 +419,25 @@ class SimulatedEndpoint(InProcessEndpoint):
         """Whether a sender must wait."""
         return self._window[sender] >= QUEUED_FRAMES_MAX
 
-    def expect(self, sender: str, frame: bytes) -> None:
+    def expect(self, sender: "SimulatedEndpoint", frame: bytes) -> None:
         """Let a frame travel to us.
 
         It is lost if the connection breaks meanwhile, or the sender crashes before it has left.
         """
-        if sender in self.gone:
+        ends = source, target = sender.name, self.name
+        if source in self.gone:
             return  # we have noticed a break that the sender has not
-        self._window[sender] += 1
-        breaks = self._network.breaks(sender, self.name)
-        routes, origin = self._network.routes, self._network.endpoint(sender)
-        arrival = routes.send(sender, self.name, frame_size(frame))
-        departure = routes.departure(sender, self.name)
+        self._window[source] += 1
+        routes, breaks = self._network.routes, self._network.breaks
+        before = breaks.get(ends)
+        arrival = routes.send(source, target, frame_size(frame))
+        departure = routes.departure(source, target)
 
         def arrive(_: object) -> None:
-            has_left = departure <= origin.crashed_seconds
-            if has_left and breaks == self._network.breaks(sender, self.name):
-                self.inbox.put((sender, frame))
+            if departure <= sender.crashed_seconds and breaks.get(ends) == before:
+                self.inbox.put(source, frame)
             else:
-                self._make_room(sender)
+                self._make_room(source)
 
         arrival.callbacks.append(arrive)
 
@@ -452,7 +446,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         if loss.peer in self.gone:
             return
         self.gone[loss.peer] = loss
-        self.inbox.put(loss)
+        self.inbox.put(loss.peer, loss)
         self.unblock(loss.peer)
 
     def welcome(self, peer: str) -> None:
@@ -472,10 +466,10 @@ class SimulatedEndpoint(InProcessEndpoint):
 
     @override
     def attach(self, sink: Sink) -> None:
-        def take(item: Item) -> None:
+        def take(peer: str, item: bytes | PeerLost) -> None:
             if not isinstance(item, PeerLost):
-                self._make_room(item[0])
-            hand_over(item, sink)
+                self._make_room(peer)
+            sink(peer, item)
 
         self.inbox.attach(take)
 

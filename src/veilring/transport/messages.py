@@ -45,7 +45,7 @@ class Message(BaseModel):
     def __init__(self, **fields: Any) -> None:
         """Refuse values that do not fit their fields."""
         try:
-            super().__init__(**fields)
+            self.__pydantic_validator__.validate_python(fields, self_instance=self)
         except ValidationError as error:
             raise _mistake(self.kind, error) from None
 
@@ -142,7 +142,7 @@ def encode(session: bytes, message: Message) -> bytes:
     """
     fields = message.fields()
     # before a frame of any size is built
-    check_size(SESSION_BYTES + sum(map(_size, fields)), f"a message {message.kind}")
+    check_size(SESSION_BYTES + sum(map(_size, fields)), message.kind)
     return pack((session, message.kind, *fields))
 
 
