@@ -194,8 +194,7 @@ class Cluster:
         calls = [public] * (len(only) < len(taking_part)) + [
             {**public, **more} for more in only.values()
         ]
-        for call in calls:
-            check_arguments(role, call, given=given, by=Cluster.play)
+        check_arguments(role, *calls, given=given, by=Cluster.play)
         session = self._streams.token(
             "session", next(self._runs) if run_number is None else run_number
         )

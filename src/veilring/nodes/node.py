@@ -37,12 +37,12 @@ from veilring.nodes.session import (
     Open,
     Session,
     SessionLimits,
+    SessionTimeLimit,
     StandingReport,
     StandingRequest,
     abort_notice,
     encode_standing,
     public_error,
-    session_timeout,
 )
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
@@ -184,7 +184,7 @@ class Node:
         """
         opened = self._open(session, parties, observers, tolerant=tolerant)
         try:
-            async with session_timeout(self._seconds if seconds is ... else seconds, opened):
+            async with SessionTimeLimit(self._seconds if seconds is ... else seconds, opened):
                 result = await _begun(role, role(opened, *given, **public))
             opened.finish()
         except BaseException as error:

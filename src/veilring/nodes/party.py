@@ -207,7 +207,8 @@ class Party(Protocol):
     @property
     def peers(self) -> tuple[str, ...]:
         """All participants except this one, in the order of the roster."""
-        return tuple(name for name in self.parties if name != self.me)
+        own = self.parties.position(self.me)
+        return self.parties[:own] + self.parties[own + 1 :]
 
     @property
     def rng(self) -> Generator:

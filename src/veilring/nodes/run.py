@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from veilring.errors import (
@@ -122,27 +122,24 @@ class Run(Generic[_R]):
 
 def check_arguments(
     role: Callable[..., Awaitable[Any]],
-    public: Mapping[str, object],
-    *,
+    *calls: Mapping[str, object],
     given: int = 1,
     by: Callable[..., Any],
 ) -> None:
     """Refuse public arguments that a role does not take, before any party starts.
 
     Args:
+        calls: The public arguments of each call, by name.
         given: The number of arguments after the party: 1 with a private input, otherwise 0.
         by: The function that takes the public arguments: see `refuse_options`.
 
     Raises:
         InputError: If an argument does not fit; it names the role and the argument.
     """
-    refuse_options(role, by)
+    taken = refuse_options(role, by)
     try:
-        taken = signature(role)
-    except (TypeError, ValueError):  # written in C
-        return
-    try:
-        taken.bind(*[None] * (1 + given), **public)
+        for public in calls if taken is not None else ():
+            taken.bind(*[None] * (1 + given), **public)
     except TypeError as error:
         name, own = _name(role), ", own" * given
         raise InputError.because(
@@ -150,8 +147,13 @@ def check_arguments(
         ) from None
 
 
-def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) -> None:
+def refuse_options(
+    role: Callable[..., Awaitable[Any]], by: Callable[..., Any]
+) -> Signature | None:
     """Refuse a role with a public argument that a function would take as its own option.
+
+    Returns:
+        The signature of the role, if it has one.
 
     Args:
         by: The function that takes the public arguments as keywords among its options.
@@ -160,17 +162,20 @@ def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) 
         InputError: If there is such an argument; it names the role and the argument.
     """
     try:
-        taken = list(signature(role).parameters.values())
+        taken = signature(role)
     except (TypeError, ValueError):  # written in C
-        return
-    keywords = [each for each in taken if each.kind is Parameter.KEYWORD_ONLY]
-    for argument in (*taken[2:], *keywords):
-        if argument.name in _options(by):
+        return None
+    every = list(taken.parameters.values())
+    options = _options(by)
+    keywords = [each for each in every if each.kind is Parameter.KEYWORD_ONLY]
+    for argument in (*every[2:], *keywords):
+        if argument.name in options:
             raise InputError.because(
                 f"{argument.name} is both a public argument of {_name(role)} and an option of"
                 f" {by.__qualname__}; rename the argument of the role",
                 field=argument.name,
             )
+    return taken
 
 
 def _name(role: Callable[..., Awaitable[Any]]) -> str:

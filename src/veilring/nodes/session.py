@@ -11,12 +11,12 @@ are named as suspects; see `veilring.nodes.party`.
 
 import asyncio
 import sqlite3
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
+from types import TracebackType
 from typing import Annotated, Final, Self, TypeVar
 
 from numpy.random import Generator
@@ -550,23 +550,36 @@ def _already_awaited(sender: str) -> InputError:
     return InputError.because(said, field="sender")
 
 
-@asynccontextmanager
-async def session_timeout(seconds: float | None, session: Session) -> AsyncIterator[None]:
-    """Fail a session that takes longer than `seconds`, if given, naming the messages it awaits.
+class SessionTimeLimit:
+    """Fails a session that takes longer than `seconds`, if given, naming the messages it awaits.
 
     Raises:
         TimeoutError: After the time limit, or if the session was interrupted; it has its error.
     """
-    loop = asyncio.get_running_loop()
-    timer = None if seconds is None else loop.call_later(seconds, session.expire, seconds)
-    session.role_task = asyncio.current_task()
-    try:
-        async with asyncio.timeout(None) as session.limit:
-            yield
-    finally:
-        session.limit = session.role_task = None
-        if timer is not None:
-            timer.cancel()
+
+    def __init__(self, seconds: float | None, session: Session) -> None:
+        self._seconds, self._session = seconds, session
+        self._timer: asyncio.TimerHandle | None = None
+        self._limit = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        session, seconds = self._session, self._seconds
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(seconds, session.expire, seconds)
+        session.role_task = asyncio.current_task()
+        session.limit = await self._limit.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._session.limit = self._session.role_task = None
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._limit.__aexit__(kind, error, trace)
 
 
 TOO_MANY_SESSIONS: Final = "TooManySessions"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from numpy.random import Generator
 from simpy import Environment
-from simpy.events import Timeout
+from simpy.events import Event
 from typing_extensions import override
 
 from veilring.errors import InputError
@@ -324,7 +324,7 @@ class Link:
             self._own = self._generator()
         return self._own
 
-    def send(self, size_bytes: int, message: object = None) -> Timeout:
+    def send(self, size_bytes: int, message: object = None) -> Event:
         """Send a message; the event that is its arrival carries it as its value."""
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")

@@ -39,7 +39,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from numpy.random import Generator
 from simpy import Environment
-from simpy.events import Event, Timeout
+from simpy.events import NORMAL, Event
 from typing_extensions import TypeVarTuple, Unpack, override
 
 from veilring.errors import Deadlock, InputError, SimulationError
@@ -590,36 +590,24 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def timeout_at(environment: Environment, instant: float, value: object = None) -> Timeout:
+def timeout_at(environment: Environment, instant: float, value: object = None) -> Event:
     """Return an event that happens exactly at `instant`, after everything scheduled for it.
 
-    SimPy computes `now + (instant - now)`, which floating point may round away from `instant`. Two
-    events for one instant would then happen at different times, possibly in the wrong order.
+    A `Timeout` of SimPy happens at `now + (instant - now)`, which floating point may round away
+    from `instant`. Two events for one instant would then happen at different times, possibly in the
+    wrong order.
 
     Args:
         instant: The time in seconds on that clock. The past means now; infinity means never.
     """
-    now = environment.now
-    delay = instant - now
-    if delay <= 0:
-        return Timeout(environment, 0, value)
-    if now + delay != instant:
-        if math.isnan(instant):
-            raise InputError("instant", instant, "seconds on the simulated clock")
-        delay = _Until(delay)
-        delay.instant = instant
-    return Timeout(environment, delay, value)
-
-
-class _Until(float):
-    """A delay that SimPy adds to the current time to get an exact time, whatever the rounding."""
-
-    __slots__ = ("instant",)
-    instant: float
-
-    @override
-    def __radd__(self, now: float, /) -> float:
-        return self.instant
+    if math.isnan(instant):
+        raise InputError("instant", instant, "seconds on the simulated clock")
+    event = Event(environment)
+    event._ok, event._value = True, value  # noqa: SLF001  (as in a `Timeout`)
+    due = max(instant, environment.now)
+    place = (due, NORMAL, next(environment._eid), event)  # noqa: SLF001  (as in `schedule`)
+    heapq.heappush(environment._queue, place)  # noqa: SLF001
+    return event
 
 
 class SealedSelector(selectors.BaseSelector):

@@ -514,7 +514,7 @@ async def _play(control: _Control, node: Node, setup: _Setup, number: int, packe
         outcome = Outcome(node.name, error=failed)
     else:
         with watch_until(job.seconds):
-            outcome = await play_job(node, replace(job, given=job.given or resident))
+            outcome = await play_job(node, job, resident)
     problem = f"the outcome of {node.name} cannot be sent to another process"
     try:
         packed = pickle_item(outcome, problem)

@@ -267,7 +267,7 @@ class Simulated(TasksRuntime):
     @override
     def _begin(self, name: str, job: Job) -> asyncio.Task[Outcome]:
         environment = self._loop.environment
-        playing = play_job(self._nodes[name], job, lambda: environment.now)
+        playing = play_job(self._nodes[name], job, self._own(name), lambda: environment.now)
         context = contextvars.copy_context()
         context.run(OWN_CLOCK.set, self._clocks.get(name))
         return self._loop.create_task(playing, name=name, context=context)
