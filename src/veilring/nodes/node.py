@@ -46,7 +46,7 @@ from veilring.nodes.session import (
 )
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.messages import Envelope, encode, open_frame
+from veilring.transport.messages import Envelope, encode
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, loop_time
 
 _R = TypeVar("_R")
@@ -225,7 +225,7 @@ class Node:
                 session.lose(peer, loss)
         for sender, frame in self._early.take(name):
             if frame != DROPPED:
-                session.deliver(sender, open_frame(frame), frame)
+                session.deliver(sender, self.endpoint.open(frame), frame)
             elif sender in parties:
                 session.fail(SessionAborted(self.name, "EarlyFramesDropped"))
         return session
@@ -298,7 +298,7 @@ class Node:
 
     def _dispatch(self, sender: str, frame: bytes) -> None:
         try:
-            envelope = open_frame(frame)
+            envelope = self.endpoint.open(frame)
             is_asked = self._inquiries or envelope.kind in _INQUIRY
             if is_asked and self._inquired(sender, envelope):
                 return

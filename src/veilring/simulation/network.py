@@ -39,11 +39,14 @@ from veilring.transport.endpoint import (
     unique_names,
 )
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
+from veilring.transport.messages import Envelope, open_frame
 
 if TYPE_CHECKING:
     import networkx as nx
 
 _INSTANT: Final = LinkModel()
+# Frames that were opened. A round of some parties has a few different ones in flight at a time.
+_OPENED_MAX: Final = 32
 
 
 class Topology:
@@ -143,7 +146,7 @@ class Routes:
 
     def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
         """Send a message; the event that is its arrival carries it as its value."""
-        links = self._paths.get((source, target)) or self._find(source, target)
+        links = self.links(source, target)
         if len(links) == 1:
             return links[0].send(size_bytes, message)
         arrival = Event(self._environment)
@@ -158,13 +161,13 @@ class Routes:
         pass_on(links)
         return arrival
 
-    def departure(self, source: str, target: str) -> float:
-        """Return the time at which the latest message leaves its sender."""
-        return self._paths[source, target][0].departure_seconds
+    def links(self, source: str, target: str) -> tuple[Link, ...]:
+        """Return the links of the path of a message."""
+        return self._paths.get((source, target)) or self._find(source, target)
 
     async def departed(self, source: str, target: str) -> None:
         """Wait until the latest message has left its sender."""
-        departure = self.departure(source, target)
+        departure = self.links(source, target)[0].departure_seconds
         if departure > self._environment.now:
             await wait_event(timeout_at(self._environment, departure))
 
@@ -319,6 +322,8 @@ class SimulatedNetwork:
         self.breaks: Counter[tuple[str, str]] = Counter()
         """The number of times that the connection of two parties broke, by both orders of them."""
         self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
+        self.open: Callable[[bytes], Envelope] = functools.lru_cache(_OPENED_MAX)(open_frame)
+        """Opens a frame; many parties may receive the same one, which is decoded once."""
 
     def endpoint(self, name: str) -> "SimulatedEndpoint":
         """Return the endpoint of a party; always the same one."""
@@ -411,6 +416,10 @@ class SimulatedEndpoint(InProcessEndpoint):
             self._then()
             self.check_open(to)
 
+    @override
+    def open(self, frame: bytes) -> Envelope:
+        return self._network.open(frame)
+
     def after_sends(self, sends: int, then: Callable[[], None]) -> None:
         """Call a function after a number of further messages were sent, at least 1."""
         self._sends_left, self._then = sends, then
@@ -431,7 +440,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         routes, breaks = self._network.routes, self._network.breaks
         before = breaks.get(ends)
         arrival = routes.send(source, target, frame_size(frame))
-        departure = routes.departure(source, target)
+        departure = routes.links(source, target)[0].departure_seconds
 
         def arrive(_: object) -> None:
             if departure <= sender.crashed_seconds and breaks.get(ends) == before:

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from veilring.errors import EndpointClosed, InputError, PeerLost, VeilringError
 from veilring.transport.frames import check_frame
+from veilring.transport.messages import Envelope, open_frame
 
 Sink = Callable[[str, bytes | PeerLost], None]
 """A callback for a frame with its sender, or a peer with its loss; it returns at once, without an
@@ -86,6 +87,14 @@ class Endpoint(ABC):
         Earlier arrivals are handed over first. A sink is called from the event loop, in the order
         of arrival, without a task of its own.
         """
+
+    def open(self, frame: bytes) -> Envelope:
+        """Read a frame up to the session and the kind of its message.
+
+        Raises:
+            FrameError: If it has none.
+        """
+        return open_frame(frame)
 
     def rest(self, peer: str, seconds: float) -> None:  # noqa: B027  (not every one can)
         """Hand over no frames of a peer for a while; they wait, and are not lost.
