@@ -106,12 +106,13 @@ class _Watch:
 
 
 class _Patrol:
-    """The watched loops, and the thread that observes them while there are any."""
+    """The watched loops, and the thread that observes them: it ends at a look that finds none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watches: set[_Watch] = set()
-        self._over = threading.Event()
+        self._hurry = threading.Event()
+        self._pause = _PAUSE_MAX_SECONDS
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -119,30 +120,37 @@ class _Patrol:
         """Observe a loop until the block is left."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():  # as in a forked process
-                self._watches = set()
-            self._watches.add(watch)
-            if len(self._watches) == 1:
-                self._over = threading.Event()
+                self._watches, self._hurry = {watch}, threading.Event()
                 self._thread = threading.Thread(
-                    target=self._run, args=[self._over], name="veilring-watchdog", daemon=True
+                    target=self._run, args=[self._hurry], name="veilring-watchdog", daemon=True
                 )
                 self._thread.start()
+            else:
+                self._watches.add(watch)
+                if watch.pause < self._pause:
+                    self._hurry.set()
         try:
             yield
         finally:
             with self._lock:
                 self._watches.discard(watch)
-                if not self._watches:
-                    self._over.set()
 
-    def _run(self, over: threading.Event) -> None:
-        pause = 0.0
-        while not over.wait(pause):
-            watches = tuple(self._watches)
-            pause = min([_PAUSE_MAX_SECONDS, *(watch.pause for watch in watches)])
+    def _run(self, hurry: threading.Event) -> None:
+        while watches := self._observed():
             for watch in watches:
                 with suppress(RuntimeError):  # its loop was closed meanwhile
                     watch.look()
+            hurry.wait(self._pause)
+            hurry.clear()
+
+    def _observed(self) -> tuple[_Watch, ...]:
+        """Return all watches, and set the pause until the next look."""
+        with self._lock:
+            watches = tuple(self._watches)
+            self._pause = min([_PAUSE_MAX_SECONDS, *(watch.pause for watch in watches)])
+            if not watches:
+                self._thread = None
+            return watches
 
 
 _patrol: Final = _Patrol()
