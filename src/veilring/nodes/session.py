@@ -205,7 +205,8 @@ class Session(Party):
     async def send(self, to: str, message: Message) -> None:
         if to not in self._sent:
             self._require_peer("to", to)
-        self._check(to)
+        if self.error is not None or self._lost:
+            self._check(to)
         frame = encode(self.session, message)
         if self._observers:
             self._compare_tasks()
@@ -224,7 +225,8 @@ class Session(Party):
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         while not inbox.unread:
-            self._check(sender)
+            if self.error is not None or self._lost:
+                self._check(sender)
             if any(sender in each.among for each in self._anybody):
                 raise _already_awaited(sender)
             arrival = inbox.wait(message_type, due)
@@ -273,7 +275,8 @@ class Session(Party):
         )
 
     def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
-        self._check()
+        if self.error is not None:
+            self._check()
         self._refusals.clear()
         message, frame = inbox.take()
         if self._arrivals is not None:
@@ -335,9 +338,7 @@ class Session(Party):
             raise InputError(field, name, f"a peer of {self.me}: {listed(self.peers)}")
 
     def _check(self, peer: str = "") -> None:
-        error = self.error
-        if error is None and self._lost:
-            error = self._lost.get(peer)
+        error = self.error or (self._lost or {}).get(peer)
         if error is None:
             return
         self._refusals[peer] = refusals = self._refusals.get(peer, 0) + 1
@@ -375,10 +376,10 @@ class Session(Party):
             self.fail(Tampered(self.peers, "opened a session under the name of another one"))
             return
         inbox = inbox or self._inbox(sender)
-        inbox.put(message, frame, next(self._arrived))
+        fits = inbox.put(message, frame, next(self._arrived))
         if self._arrivals is not None:
             self._arrivals.append(inbox)
-        if inbox.is_too_full:
+        if not fits:
             self.interrupt(TooFarAhead(sender, inbox.excess))
         self._wake(inbox)
 
@@ -486,10 +487,6 @@ class _Inbox:
         self.arrival: asyncio.Future[None] | None = None
 
     @property
-    def is_too_full(self) -> bool:
-        return len(self.unread) > UNREAD_MESSAGES_MAX or self.unread_bytes > UNREAD_BYTES_MAX
-
-    @property
     def excess(self) -> str:
         """A statement about a sender whose messages do not fit."""
         most = f"at most {UNREAD_MESSAGES_MAX:,} or {UNREAD_BYTES_MAX >> 20} MiB may wait"
@@ -505,10 +502,13 @@ class _Inbox:
         """Whether the role is waiting for a message that has not arrived."""
         return self.arrival is not None and not self.unread
 
-    def put(self, message: Message, frame: bytes, number: int) -> None:
+    def put(self, message: Message, frame: bytes, number: int) -> bool:
+        """Append a message, and return whether the unread ones are within the limits."""
+        unread = self.unread
+        unread.append((number, message, frame))
         self.received += 1
-        self.unread.append((number, message, frame))
         self.unread_bytes += len(frame)
+        return len(unread) <= UNREAD_MESSAGES_MAX and self.unread_bytes <= UNREAD_BYTES_MAX
 
     def take(self) -> tuple[Message, bytes]:
         _, message, frame = self.unread.pop(0)

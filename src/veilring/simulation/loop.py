@@ -217,8 +217,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self._order.arrange(ready)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()  # noqa: SLF001  (in place of asyncio's own)
+            if not handle._cancelled:  # noqa: SLF001  (in place of asyncio's own)
+                handle._run()  # noqa: SLF001  (likewise)
 
     @override
     def run_forever(self) -> None:
@@ -600,11 +600,13 @@ def timeout_at(environment: Environment, instant: float, value: object = None) -
     Args:
         instant: The time in seconds on that clock. The past means now; infinity means never.
     """
-    if math.isnan(instant):
-        raise InputError("instant", instant, "seconds on the simulated clock")
     event = Event(environment)
     event._ok, event._value = True, value  # noqa: SLF001  (as in a `Timeout`)
-    due = max(instant, environment.now)
+    due = environment.now
+    if not instant <= due:
+        due = instant
+        if math.isnan(instant):
+            raise InputError("instant", instant, "seconds on the simulated clock")
     place = (due, NORMAL, next(environment._eid), event)  # noqa: SLF001  (as in `schedule`)
     heapq.heappush(environment._queue, place)  # noqa: SLF001
     return event

@@ -146,7 +146,12 @@ class Routes:
 
     def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
         """Send a message; the event that is its arrival carries it as its value."""
-        links = self.links(source, target)
+        return self.send_along(self.links(source, target), size_bytes, message)
+
+    def send_along(
+        self, links: tuple[Link, ...], size_bytes: int, message: object = None
+    ) -> Event:
+        """Send a message along the links of a path."""
         if len(links) == 1:
             return links[0].send(size_bytes, message)
         arrival = Event(self._environment)
@@ -439,8 +444,9 @@ class SimulatedEndpoint(InProcessEndpoint):
         self._window[source] += 1
         routes, breaks = self._network.routes, self._network.breaks
         before = breaks.get(ends)
-        arrival = routes.send(source, target, frame_size(frame))
-        departure = routes.links(source, target)[0].departure_seconds
+        links = routes.links(source, target)
+        arrival = routes.send_along(links, frame_size(frame))
+        departure = links[0].departure_seconds
 
         def arrive(_: object) -> None:
             if departure <= sender.crashed_seconds and breaks.get(ends) == before:
