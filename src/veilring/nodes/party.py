@@ -229,6 +229,11 @@ class Party(Protocol):
     async def send(self, to: str, message: Message) -> None:
         """Send a message to one peer."""
 
+    async def send_all(self, peers: Iterable[str], message: Message) -> None:
+        """Send one message to several peers in order."""
+        for peer in peers:
+            await self.send(peer, message)
+
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         """Wait for the next message of a peer, which must be of the given type.
 
@@ -290,8 +295,7 @@ class Party(Protocol):
 
 async def broadcast(party: Party, message: Message, to: Iterable[str] | None = None) -> None:
     """Send one message to several peers in order; by default to all."""
-    for peer in party.peers if to is None else to:
-        await party.send(peer, message)
+    await party.send_all(party.peers if to is None else to, message)
 
 
 async def receive_quorum(

@@ -203,23 +203,29 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
-        if to not in self._sent:
-            self._require_peer("to", to)
-        if self.error is not None or self._lost:
-            self._check(to)
-        frame = encode(self.session, message)
-        if self._observers:
-            self._compare_tasks()
-            self._observe(Event(True, self.me, to, self._round, message, frame))
+        await self.send_all((to,), message)
+
+    @override
+    async def send_all(self, peers: Iterable[str], message: Message) -> None:
         opens = message.kind == Open.kind  # and is no message of the role
-        self._has_opened = self._has_opened or opens
-        self._blocked[to] = self._blocked.get(to, 0) + 1
-        try:
-            await self._endpoint.send(to, frame)
-        finally:
-            self._blocked[to] -= 1
-        self._sent[to] = self._sent.get(to, 0) + (not opens)
-        self._refusals.clear()
+        frame, sent, blocked = b"", self._sent, self._blocked
+        for to in peers:
+            if to not in sent:
+                self._require_peer("to", to)
+            if self.error is not None or self._lost:
+                self._check(to)
+            frame = frame or encode(self.session, message)
+            if self._observers:
+                self._compare_tasks()
+                self._observe(Event(True, self.me, to, self._round, message, frame))
+            self._has_opened = self._has_opened or opens
+            blocked[to] = blocked.get(to, 0) + 1
+            try:
+                await self._endpoint.send(to, frame)
+            finally:
+                blocked[to] -= 1
+            sent[to] = sent.get(to, 0) + (not opens)
+            self._refusals.clear()
 
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
