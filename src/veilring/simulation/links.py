@@ -239,6 +239,7 @@ class LinkConditions:
 
 
 _NO_TIME: Final = Constant(0.0)
+_LEAVING_MAX: Final = 16  # more are not kept once they have left
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +308,7 @@ class Link:
         self._jitter = model.jitter.sampler(self._stream)
         self.departure_seconds = self._arrival_seconds = -math.inf
         # When messages depart and arrive; None if all have left: an empty deque takes much room.
+        # Some that have left are still here.
         self._leaving: deque[tuple[float, float]] | None = None
         self._left_arrival = -math.inf  # of the latest message that has departed
         self._connection: Connection | None = None
@@ -347,7 +349,8 @@ class Link:
             self._leaving = deque([(self.departure_seconds, self._arrival_seconds)])
         else:
             self._leaving.append((self.departure_seconds, self._arrival_seconds))
-            self._let_depart(self._leaving, now)
+            if len(self._leaving) > _LEAVING_MAX:
+                self._let_depart(self._leaving, now)
         return timeout_at(self._environment, self._arrival_seconds, message)
 
     def _let_depart(self, leaving: deque[tuple[float, float]], now: float) -> None:

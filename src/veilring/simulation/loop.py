@@ -25,16 +25,17 @@ import contextvars
 import functools
 import hashlib
 import heapq
-import inspect
 import itertools
 import math
 import selectors
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from types import FrameType
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from numpy.random import Generator
@@ -245,13 +246,25 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         if context is None:
             context = contextvars.copy_context()
         timer = Timer(when, callback, args, self, context)
-        due = functools.partial(self.call_soon, callback, *args, context=context)
         clock = OWN_CLOCK.get()
         instant = when if clock is None else clock.instant(when)
-        timer.wait(timeout_at(self.environment, instant), due)
+        timer.wait(timeout_at(self.environment, instant))
         if clock is not None:
             clock.keep(timer)
         return timer
+
+    @override
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        if self.is_closed() or self.get_debug():  # then asyncio checks more
+            return super().call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]  # asyncio's own, which has no types
+        return handle
 
     @override
     def call_soon_threadsafe(
@@ -643,14 +656,13 @@ class SealedSelector(selectors.BaseSelector):
 class Timer(asyncio.TimerHandle):
     """A timer that waits in SimPy's queue."""
 
-    __slots__ = ("_due", "_event", "_soon")
-    _due: Callable[[], asyncio.Handle]
+    __slots__ = ("_event", "_soon")
     _event: Event
     _soon: asyncio.Handle | None
 
-    def wait(self, event: Event, due: Callable[[], asyncio.Handle]) -> None:
-        """Call `due` when `event` happens."""
-        self._event, self._due, self._soon = event, due, None
+    def wait(self, event: Event) -> None:
+        """Ring when `event` happens."""
+        self._event, self._soon = event, None
         event.callbacks.append(self._ring)
 
     @property
@@ -662,10 +674,10 @@ class Timer(asyncio.TimerHandle):
         """Ring at another simulated time."""
         if self._event.callbacks is not None:
             self._event.callbacks.clear()
-        self.wait(timeout_at(self._event.env, instant), self._due)
+        self.wait(timeout_at(self._event.env, instant))
 
     def _ring(self, _event: Event) -> None:
-        self._soon = self._due()
+        self._soon = self._loop.call_soon(self._callback, *self._args, context=self._context)
 
     @override
     def cancel(self) -> None:
@@ -712,9 +724,7 @@ def _started_by_as_completed() -> bool:
     That function puts bare coroutines into a set and starts them in the order of their addresses,
     which cannot be changed from outside.
     """
-    frame = inspect.currentframe()
-    for _ in range(2):
-        frame = frame.f_back if frame else None
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  (documented)
     while frame is not None and frame.f_globals is vars(asyncio.tasks):
         if frame.f_code.co_qualname.startswith(("as_completed", "_AsCompletedIterator")):
             return True

@@ -38,7 +38,7 @@ from veilring.transport.endpoint import (
     Sink,
     unique_names,
 )
-from veilring.transport.frames import GOODBYE, check_frame, frame_size
+from veilring.transport.frames import GOODBYE, check_size, frame_size
 from veilring.transport.messages import Envelope, open_frame
 
 if TYPE_CHECKING:
@@ -326,9 +326,9 @@ class SimulatedNetwork:
         self.routes = Routes(environment, topology, streams.generator, conditions)
         self.breaks: Counter[tuple[str, str]] = Counter()
         """The number of times that the connection of two parties broke, by both orders of them."""
-        self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
         self.open: Callable[[bytes], Envelope] = functools.lru_cache(_OPENED_MAX)(open_frame)
         """Opens a frame; many parties may receive the same one, which is decoded once."""
+        self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "SimulatedEndpoint":
         """Return the endpoint of a party; always the same one."""
@@ -397,7 +397,7 @@ class SimulatedEndpoint(InProcessEndpoint):
 
     def __init__(self, name: str, network: SimulatedNetwork) -> None:
         super().__init__(name, network.names, on_room=lambda: None)
-        self._network = network
+        self._network, self.open = network, network.open
         self._window: Counter[str] = Counter()  # frames by sender, in flight to us or unread
         self._blocked: dict[str, asyncio.Event] = {}  # our own waiting sends, by receiver
         self._sends_left, self._then = math.inf, _nothing
@@ -409,7 +409,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         if to == self.name:
             raise InputError("to", to, "another party of this network")
         receiver = self._network.endpoint(to)
-        check_frame(frame)
+        check_size(len(frame))
         self.check_open(to)
         while receiver.has_no_room_for(self.name):
             await self._blocked.setdefault(to, asyncio.Event()).wait()
@@ -420,10 +420,6 @@ class SimulatedEndpoint(InProcessEndpoint):
             await self._network.routes.departed(self.name, to)
             self._then()
             self.check_open(to)
-
-    @override
-    def open(self, frame: bytes) -> Envelope:
-        return self._network.open(frame)
 
     def after_sends(self, sends: int, then: Callable[[], None]) -> None:
         """Call a function after a number of further messages were sent, at least 1."""

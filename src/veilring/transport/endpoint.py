@@ -49,6 +49,8 @@ class Endpoint(ABC):
 
     name: str
     """The roster name of the endpoint's party."""
+    open: Callable[[bytes], Envelope] = staticmethod(open_frame)
+    """Reads a frame up to the session and the kind of its message; else raises `FrameError`."""
 
     @property
     @abstractmethod
@@ -87,14 +89,6 @@ class Endpoint(ABC):
         Earlier arrivals are handed over first. A sink is called from the event loop, in the order
         of arrival, without a task of its own.
         """
-
-    def open(self, frame: bytes) -> Envelope:
-        """Read a frame up to the session and the kind of its message.
-
-        Raises:
-            FrameError: If it has none.
-        """
-        return open_frame(frame)
 
     def rest(self, peer: str, seconds: float) -> None:  # noqa: B027  (not every one can)
         """Hand over no frames of a peer for a while; they wait, and are not lost.
