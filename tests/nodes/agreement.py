@@ -235,7 +235,7 @@ class Ended(NamedTuple):
 def _ended(outcomes: Sequence[Outcome]) -> Ended:
     outcomes = [
         # as the launcher of a process reports it
-        replace(each, error=PeerLost(each.party))
+        each._replace(error=PeerLost(each.party))
         if isinstance(each.error, EndpointClosed)
         else each
         for each in outcomes

@@ -83,6 +83,8 @@ class Cluster:
         self._streams = Streams(seed)
         self._runs = count()
         self._started = False
+        self._checked_role: object = None
+        self._checked: object = None  # how that role is called; most clusters play one many times
 
     def _by_party(self, own: Sequence[object] | None) -> dict[str, object]:
         if own is None:
@@ -191,10 +193,13 @@ class Cluster:
                 raise InputError("party", name, f"one of {', '.join(taking_part)}")
         inputs = self._by_party(own)  # resident data stay with the party
         given = int(bool(inputs or self._resident))
-        calls = [public] * (len(only) < len(taking_part)) + [
-            {**public, **more} for more in only.values()
-        ]
-        check_arguments(role, *calls, given=given, by=Cluster.play)
+        calls = [(*public, *more) for more in only.values()]
+        if len(only) < len(taking_part):
+            calls.insert(0, tuple(public))
+        asked = (given, list(dict.fromkeys(calls)))
+        if role is not self._checked_role or asked != self._checked:
+            check_arguments(role, *asked[1], given=given, by=Cluster.play)
+            self._checked_role, self._checked = role, asked
         session = self._streams.token(
             "session", next(self._runs) if run_number is None else run_number
         )

@@ -16,7 +16,6 @@ message, both ends are suspects.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from numpy.random import Generator
@@ -50,26 +49,25 @@ class Wait(NamedTuple):
         return f"{self.kind} from {'anybody' if self.sender == ANYBODY else self.sender}"
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The state of one party in a session: names, kinds, rounds and counts, never data.
+_NONE: Final[Mapping[str, int]] = {}
 
-    Attributes:
-        blocked: The peers that do not read its messages.
-        without: The peers that it continued without; `None` if its role tolerates no loss.
-        is_concurrent: Whether several tasks of its role sent messages, if somebody observes them.
-        leaves_unread: Whether its role may leave messages unread.
-    """
+
+class Standing(NamedTuple):
+    """The state of one party in a session: names, kinds, rounds and counts, never data."""
 
     party: str
     waits: tuple[Wait, ...] = ()
     blocked: tuple[str, ...] = ()
+    """The peers that do not read its messages."""
     over: bool = False
-    sent: Mapping[str, int] = field(default_factory=dict)
-    received: Mapping[str, int] = field(default_factory=dict)
+    sent: Mapping[str, int] = _NONE
+    received: Mapping[str, int] = _NONE
     without: tuple[str, ...] | None = None
+    """The peers that it continued without; `None` if its role tolerates no loss."""
     is_concurrent: bool = False
+    """Whether several tasks of its role sent messages, if somebody observes them."""
     leaves_unread: bool = False
+    """Whether its role may leave messages unread."""
 
     @property
     def is_working(self) -> bool:

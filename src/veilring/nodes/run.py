@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from functools import cache
 from inspect import Parameter, Signature, signature
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from veilring.errors import (
     Deadlock,
@@ -58,28 +58,27 @@ class Job:
     adversary: Adversary | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a job at one party.
+_NONE: Final[Mapping[Channel, str]] = {}
 
-    Attributes:
-        result: The value that the role returned, if it succeeded.
-        error: The error that ended the role, if it failed.
-        meter: The count of the messages that the party sent and received.
-        channels: The hashes of the party's channels; those of an adversary are ignored.
-        ended: The end of the role, in seconds on the clock of the event loop.
-        standing: The state of the party when its session ended.
-    """
+
+class Outcome(NamedTuple):
+    """The outcome of a job at one party."""
 
     party: str
     result: Any = None
+    """The value that the role returned, if it succeeded."""
     error: BaseException | None = None
+    """The error that ended the role, if it failed."""
     meter: Meter | None = None
-    channels: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The count of the messages that the party sent and received."""
+    channels: Mapping[Channel, str] = _NONE
+    """The hashes of the party's channels; those of an adversary are ignored."""
     view: View | None = None
     trace: Trace | None = None
     ended: float | None = None
+    """The end of the role, in seconds on the clock of the event loop."""
     standing: Standing | None = None
+    """The state of the party when its session ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +121,14 @@ class Run(Generic[_R]):
 
 def check_arguments(
     role: Callable[..., Awaitable[Any]],
-    *calls: Mapping[str, object],
+    *calls: Iterable[str],
     given: int = 1,
     by: Callable[..., Any],
 ) -> None:
     """Refuse public arguments that a role does not take, before any party starts.
 
     Args:
-        calls: The public arguments of each call, by name.
+        calls: The names of the public arguments of each call.
         given: The number of arguments after the party: 1 with a private input, otherwise 0.
         by: The function that takes the public arguments: see `refuse_options`.
 
@@ -137,9 +136,11 @@ def check_arguments(
         InputError: If an argument does not fit; it names the role and the argument.
     """
     taken = refuse_options(role, by)
+    if taken is None:
+        return
     try:
-        for public in calls if taken is not None else ():
-            taken.bind(*[None] * (1 + given), **public)
+        for names in calls:
+            taken.bind(*[None] * (1 + given), **dict.fromkeys(names))
     except TypeError as error:
         name, own = _name(role), ", own" * given
         raise InputError.because(

@@ -260,7 +260,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        if self.is_closed() or self.get_debug():  # then asyncio checks more
+        if self._closed or self._debug:  # type: ignore[attr-defined]  # then asyncio checks more
             return super().call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]  # asyncio's own, which has no types
@@ -677,7 +677,8 @@ class Timer(asyncio.TimerHandle):
         self.wait(timeout_at(self._event.env, instant))
 
     def _ring(self, _event: Event) -> None:
-        self._soon = self._loop.call_soon(self._callback, *self._args, context=self._context)
+        callback, context = self._callback, self._context  # type: ignore[attr-defined]  # asyncio's own
+        self._soon = self._loop.call_soon(callback, *self._args, context=context)  # type: ignore[attr-defined]  # likewise
 
     @override
     def cancel(self) -> None:

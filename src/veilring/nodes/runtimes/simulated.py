@@ -283,7 +283,7 @@ class Simulated(TasksRuntime):
 def _as_seen_from_outside(outcome: Outcome) -> Outcome:
     """Report a crashed party as lost, as the launcher of its process would."""
     if isinstance(outcome.error, EndpointClosed):
-        return replace(outcome, error=PeerLost(outcome.party))
+        return outcome._replace(error=PeerLost(outcome.party))
     return outcome
 
 
