@@ -203,13 +203,14 @@ class Cluster:
         session = self._streams.token(
             "session", next(self._runs) if run_number is None else run_number
         )
-        journal = trace if isinstance(trace, Journal) else Journal()
-        now = asyncio.get_running_loop().time()
-        since = journal.start(now)
-        journal.note(
-            Mark(now - since, name, f"adversary: {who.called or type(who).__name__}")
-            for name, who in adversaries.items()
-        )
+        journal = trace if isinstance(trace, Journal) else None
+        since = now = asyncio.get_running_loop().time()
+        if journal is not None:
+            since = journal.start(now)
+            journal.note(
+                Mark(now - since, name, f"adversary: {who.called or type(who).__name__}")
+                for name, who in adversaries.items()
+            )
         traces = {name: Trace(name, session.hex(), since) for name in taking_part if trace}
         jobs = {
             name: Job(
@@ -230,10 +231,11 @@ class Cluster:
             outcomes = await self._runtime.play(jobs)
             # a process fills a copy of its trace; otherwise these are the traces from above
             traces |= {done.party: done.trace for done in outcomes if done.trace is not None}
-            failed = (done for done in outcomes if done.error is not None)
-            journal.marks += [mark_failure(done, since) for done in failed]
+            if journal is not None:
+                failed = (done for done in outcomes if done.error is not None)
+                journal.marks += [mark_failure(done, since) for done in failed]
         finally:
-            if journal is trace:
+            if journal is not None:
                 journal.add(traces.values(), self._runtime.marks)
         return outcomes
 
