@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, Signature, signature
 from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from typing_extensions import override
 
 from veilring.errors import (
     Deadlock,
@@ -37,28 +39,31 @@ from veilring.nodes.session import SESSION_SECONDS
 _R = TypeVar("_R")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Job:
-    """The part of one party in a run.
+_NOTHING: Final[Mapping[str, Any]] = {}
 
-    Attributes:
-        given: The arguments after the party: the party's private input, if there is one.
-        measured: Whether to count the party's messages and to hash its channels.
-    """
+
+class Job(NamedTuple):
+    """The part of one party in a run."""
 
     role: Callable[..., Awaitable[Any]]
     session: bytes
     parties: Parties
     given: tuple[object, ...] = ()
-    public: Mapping[str, object] = field(default_factory=dict)
+    """The arguments after the party: the party's private input, if there is one."""
+    public: Mapping[str, object] = _NOTHING
     watched: bool = False
     measured: bool = True
+    """Whether to count the party's messages and to hash its channels."""
     seconds: float | None = SESSION_SECONDS
     trace: Trace | None = None
     adversary: Adversary | None = None
 
+    @override
+    def __repr__(self) -> str:
+        return object.__repr__(self)  # without the private input
 
-_NONE: Final[Mapping[Channel, str]] = {}
+
+_NO_CHANNELS: Final[Mapping[Channel, str]] = {}
 
 
 class Outcome(NamedTuple):
@@ -71,7 +76,7 @@ class Outcome(NamedTuple):
     """The error that ended the role, if it failed."""
     meter: Meter | None = None
     """The count of the messages that the party sent and received."""
-    channels: Mapping[Channel, str] = _NONE
+    channels: Mapping[Channel, str] = _NO_CHANNELS
     """The hashes of the party's channels; those of an adversary are ignored."""
     view: View | None = None
     trace: Trace | None = None

@@ -70,20 +70,18 @@ class Order:
         if len(ready) < 2:  # noqa: PLR2004  (there is no other order)
             self._turns += len(ready)
             return
-        handles = list(ready)
-        places = [place for place, handle in enumerate(handles) if _task_of(handle) is not None]
-        tasks = sorted((handles[place] for place in places), key=self._rank)
-        for place, handle in zip(places, tasks, strict=True):
-            handles[place] = handle
-        ready.clear()
-        ready.extend(handles)
-        for handle in tasks:
+        owners = map(_task_of, ready)
+        tasks = {place: hash(task) for place, task in enumerate(owners) if task is not None}
+        ranked = sorted(tasks, key=lambda place: self._rank(tasks[place]))
+        handles = [ready[place] for place in ranked]
+        for place, handle in zip(tasks, handles, strict=True):
+            ready[place] = handle
+        for place in ranked:
             self._turns += 1
             if self._turns in self._falls:
-                self._priorities[hash(_task_of(handle))] = 1.0 + self._turns
+                self._priorities[tasks[place]] = 1.0 + self._turns
 
-    def _rank(self, handle: asyncio.Handle) -> float:
-        number = hash(_task_of(handle))
+    def _rank(self, number: int) -> float:
         if number not in self._priorities:
             self._priorities[number] = float(self._rng.random())
         return self._priorities[number]
