@@ -153,9 +153,7 @@ def check_arguments(
         ) from None
 
 
-def refuse_options(
-    role: Callable[..., Awaitable[Any]], by: Callable[..., Any]
-) -> Signature | None:
+def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) -> Signature | None:
     """Refuse a role with a public argument that a function would take as its own option.
 
     Returns:

@@ -32,12 +32,7 @@ from veilring.simulation.links import (
 )
 from veilring.simulation.loop import running_environment, timeout_at, wait_event
 from veilring.simulation.tcp import Tcp
-from veilring.transport.endpoint import (
-    QUEUED_FRAMES_MAX,
-    InProcessEndpoint,
-    Sink,
-    unique_names,
-)
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, InProcessEndpoint, Sink, unique_names
 from veilring.transport.frames import GOODBYE, check_size, frame_size
 from veilring.transport.messages import Envelope, open_frame
 
@@ -148,9 +143,7 @@ class Routes:
         """Send a message; the event that is its arrival carries it as its value."""
         return self.send_along(self.links(source, target), size_bytes, message)
 
-    def send_along(
-        self, links: tuple[Link, ...], size_bytes: int, message: object = None
-    ) -> Event:
+    def send_along(self, links: tuple[Link, ...], size_bytes: int, message: object = None) -> Event:
         """Send a message along the links of a path."""
         if len(links) == 1:
             return links[0].send(size_bytes, message)

@@ -50,7 +50,7 @@ class Endpoint(ABC):
     name: str
     """The roster name of the endpoint's party."""
     open: Callable[[bytes], Envelope] = staticmethod(open_frame)
-    """Reads a frame up to the session and the kind of its message; else raises `FrameError`."""
+    """Reads a frame up to the session and the kind of its message, or raises `FrameError`."""
 
     @property
     @abstractmethod
@@ -150,7 +150,7 @@ class Inbox:
 
     def forget(self, peer: str) -> None:
         """Drop the frames of a peer."""
-        kept = [(by, each) for by, each in self._arrived if by != peer or not isinstance(each, bytes)]
+        kept = [each for each in self._arrived if each[0] != peer or isinstance(each[1], PeerLost)]
         self._arrived = deque(kept)
         self._on_room()
 

@@ -363,9 +363,7 @@ class _Worker:
             f"{self.name} did not answer {ANSWER_GRACE_SECONDS:g} s after its limit of {limit:g} s"
         )
         busy = "its role computes or blocks without an `await`"
-        return self._lost()._replace(
-            error=ClusterError(f"{late}: {busy}; its process was killed")
-        )
+        return self._lost()._replace(error=ClusterError(f"{late}: {busy}; its process was killed"))
 
     async def _collect(self, control: _Control) -> None:
         try:
