@@ -287,30 +287,30 @@ class Node:
             _log.debug("%s: %s is gone and needs no notice", self.name, peer)
 
     def _take(self, peer: str, item: bytes | PeerLost) -> None:
-        if isinstance(item, PeerLost):
-            self._lose(peer, item)
+        if not isinstance(item, PeerLost):
+            self._dispatch(peer, item)
             return
-        try:
-            envelope = self.endpoint.open(item)
-            is_asked = self._inquiries or envelope.kind in _INQUIRY
-            if is_asked and self._inquired(peer, envelope):
-                return
-            session = self._sessions.get(envelope.session)
-            if session is not None and peer in session.parties:
-                session.deliver(peer, envelope, item)
-            elif session is None and envelope.session not in self._ended:
-                self._meet(peer, envelope, item)
-            else:
-                self._skip(peer)
-        except FrameError as error:
-            self.accuse(ProtocolViolation(peer, str(error)))
-
-    def _lose(self, peer: str, loss: PeerLost) -> None:
-        self._lost[peer] = loss
+        self._lost[peer] = item
         self._early.forget(peer)
         for session in self._sessions.values():
             if peer in session.parties:
-                session.lose(peer, loss)
+                session.lose(peer, item)
+
+    def _dispatch(self, sender: str, frame: bytes) -> None:
+        try:
+            envelope = self.endpoint.open(frame)
+            is_asked = self._inquiries or envelope.kind in _INQUIRY
+            if is_asked and self._inquired(sender, envelope):
+                return
+            session = self._sessions.get(envelope.session)
+            if session is not None and sender in session.parties:
+                session.deliver(sender, envelope, frame)
+            elif session is None and envelope.session not in self._ended:
+                self._meet(sender, envelope, frame)
+            else:
+                self._skip(sender)
+        except FrameError as error:
+            self.accuse(ProtocolViolation(sender, str(error)))
 
     def _skip(self, sender: str) -> None:
         if not self._strays.spend(sender):

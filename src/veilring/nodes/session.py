@@ -218,7 +218,8 @@ class Session(Party):
             if self._observers:
                 self._compare_tasks()
                 self._observe(Event(True, self.me, to, self._round, message, frame))
-            self._has_opened = self._has_opened or opens
+            if opens:
+                self._has_opened = True
             blocked[to] = blocked.get(to, 0) + 1
             try:
                 await self._endpoint.send(to, frame)

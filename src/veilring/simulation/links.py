@@ -213,7 +213,7 @@ class LinkConditions:
         self._stalls = tuple(sorted(c for c in conditions if c.stalled))
         self._others = tuple(c for c in conditions if not c.stalled)
         self._met = met
-        self.end = max(condition.end for condition in conditions)
+        self.end = max((condition.end for condition in conditions), default=0.0)
         """The time from which the link has no condition."""
 
     def resume(self, instant: float) -> float:
