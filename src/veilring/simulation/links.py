@@ -330,28 +330,30 @@ class Link:
         """Send a message; the event that is its arrival carries it as its value."""
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
-        now = self._environment.now
+        environment = self._environment
+        now = environment.now
         start = max(now, self.departure_seconds)
         if self._conditions is not None and self._conditions.end <= now:
             self._conditions = None
         if self._connection is not None:
             departure, arrival = self._connection.send(now, size_bytes)
-            self.departure_seconds = max(self.departure_seconds, departure)
+            departure = max(self.departure_seconds, departure)
         elif self._conditions is None:
-            self.departure_seconds = start + size_bytes / self._bandwidth
-            arrival = self.departure_seconds + self._latency() + self._jitter()
+            departure = start + size_bytes / self._bandwidth
+            arrival = departure + self._latency() + self._jitter()
         else:
-            _, self.departure_seconds, arrival = self._transmit(start, size_bytes)
-        self._arrival_seconds = max(self._arrival_seconds, arrival)
-        if self.departure_seconds <= now:
-            self._leaving, self._left_arrival = None, self._arrival_seconds
+            _, departure, arrival = self._transmit(start, size_bytes)
+        arrival = max(self._arrival_seconds, arrival)
+        self.departure_seconds, self._arrival_seconds = departure, arrival
+        if departure <= now:
+            self._leaving, self._left_arrival = None, arrival
         elif self._leaving is None:
-            self._leaving = deque([(self.departure_seconds, self._arrival_seconds)])
+            self._leaving = deque([(departure, arrival)])
         else:
-            self._leaving.append((self.departure_seconds, self._arrival_seconds))
+            self._leaving.append((departure, arrival))
             if len(self._leaving) > _LEAVING_MAX:
                 self._let_depart(self._leaving, now)
-        return timeout_at(self._environment, self._arrival_seconds, message)
+        return timeout_at(environment, arrival, message)
 
     def _let_depart(self, leaving: deque[tuple[float, float]], now: float) -> None:
         while leaving and leaving[0][0] <= now:
