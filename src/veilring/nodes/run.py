@@ -70,6 +70,7 @@ class Outcome(NamedTuple):
     """The outcome of a job at one party."""
 
     party: str
+    """The name of the party."""
     result: Any = None
     """The value that the role returned, if it succeeded."""
     error: BaseException | None = None
@@ -79,7 +80,9 @@ class Outcome(NamedTuple):
     channels: Mapping[Channel, str] = _NO_CHANNELS
     """The hashes of the party's channels; those of an adversary are ignored."""
     view: View | None = None
+    """The view of the party, if it was watched."""
     trace: Trace | None = None
+    """The messages that passed its channels, if the run was traced."""
     ended: float | None = None
     """The end of the role, in seconds on the clock of the event loop."""
     standing: Standing | None = None
