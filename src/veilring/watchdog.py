@@ -9,6 +9,7 @@ cannot be ended so; the launcher of a party's process kills that process.
 
 import asyncio
 import ctypes
+import os
 import sys
 import threading
 import time
@@ -109,6 +110,10 @@ class _Patrol:
     """The watched loops, and the thread that observes them: it ends at a look that finds none."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Observe nothing yet; a forked process has no other thread, and perhaps a taken lock."""
         self._lock = threading.Lock()
         self._watches: set[_Watch] = set()
         self._hurry = threading.Event()
@@ -119,29 +124,27 @@ class _Patrol:
     def over(self, watch: _Watch) -> Iterator[None]:
         """Observe a loop until the block is left."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # as in a forked process
-                self._watches, self._hurry = {watch}, threading.Event()
+            self._watches.add(watch)
+            if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._run, args=[self._hurry], name="veilring-watchdog", daemon=True
+                    target=self._run, name="veilring-watchdog", daemon=True
                 )
                 self._thread.start()
-            else:
-                self._watches.add(watch)
-                if watch.pause < self._pause:
-                    self._hurry.set()
+            elif watch.pause < self._pause:
+                self._hurry.set()
         try:
             yield
         finally:
             with self._lock:
                 self._watches.discard(watch)
 
-    def _run(self, hurry: threading.Event) -> None:
+    def _run(self) -> None:
         while watches := self._observed():
             for watch in watches:
                 with suppress(RuntimeError):  # its loop was closed meanwhile
                     watch.look()
-            hurry.wait(self._pause)
-            hurry.clear()
+            self._hurry.wait(self._pause)
+            self._hurry.clear()
 
     def _observed(self) -> tuple[_Watch, ...]:
         """Return all watches, and set the pause until the next look."""
@@ -154,6 +157,8 @@ class _Patrol:
 
 
 _patrol: Final = _Patrol()
+if hasattr(os, "register_at_fork"):  # not every system can fork
+    os.register_at_fork(after_in_child=_patrol.begin)
 
 
 def watch_until(seconds: float | None) -> AbstractContextManager[None]:
