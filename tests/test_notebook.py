@@ -144,5 +144,5 @@ def test_an_interrupted_cell_ends_its_run(notebook: Notebook) -> None:
     cell = "vr.run(for_ever, [1, 2], runtime='tls')"
     shown = notebook.cell(cell, when_printed=notebook.manager.interrupt_kernel)
     assert shown.error.startswith("KeyboardInterrupt")
-    left = notebook.cell("[t.name for t in threading.enumerate() if 'veilring' in t.name]")
+    left = notebook.cell("[t.name for t in threading.enumerate() if 'veilring-run' in t.name]")
     assert left.result["text/plain"] == "[]"

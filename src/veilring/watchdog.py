@@ -9,6 +9,7 @@ cannot be ended so; the launcher of a party's process kills that process.
 
 import asyncio
 import ctypes
+import os
 import sys
 import threading
 import time
@@ -106,46 +107,58 @@ class _Watch:
 
 
 class _Patrol:
-    """The watched loops, and the thread that observes them while there are any."""
+    """The watched loops, and the thread that observes them: it ends at a look that finds none."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Observe nothing yet; a forked process has no other thread, and perhaps a taken lock."""
         self._lock = threading.Lock()
         self._watches: set[_Watch] = set()
-        self._over = threading.Event()
+        self._hurry = threading.Event()
+        self._pause = _PAUSE_MAX_SECONDS
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def over(self, watch: _Watch) -> Iterator[None]:
         """Observe a loop until the block is left."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # as in a forked process
-                self._watches = set()
             self._watches.add(watch)
-            if len(self._watches) == 1:
-                self._over = threading.Event()
+            if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._run, args=[self._over], name="veilring-watchdog", daemon=True
+                    target=self._run, name="veilring-watchdog", daemon=True
                 )
                 self._thread.start()
+            elif watch.pause < self._pause:
+                self._hurry.set()
         try:
             yield
         finally:
             with self._lock:
                 self._watches.discard(watch)
-                if not self._watches:
-                    self._over.set()
 
-    def _run(self, over: threading.Event) -> None:
-        pause = 0.0
-        while not over.wait(pause):
-            watches = tuple(self._watches)
-            pause = min([_PAUSE_MAX_SECONDS, *(watch.pause for watch in watches)])
+    def _run(self) -> None:
+        while watches := self._observed():
             for watch in watches:
                 with suppress(RuntimeError):  # its loop was closed meanwhile
                     watch.look()
+            self._hurry.wait(self._pause)
+            self._hurry.clear()
+
+    def _observed(self) -> tuple[_Watch, ...]:
+        """Return all watches, and set the pause until the next look."""
+        with self._lock:
+            watches = tuple(self._watches)
+            self._pause = min([_PAUSE_MAX_SECONDS, *(watch.pause for watch in watches)])
+            if not watches:
+                self._thread = None
+            return watches
 
 
 _patrol: Final = _Patrol()
+if hasattr(os, "register_at_fork"):  # not every system can fork
+    os.register_at_fork(after_in_child=_patrol.begin)
 
 
 def watch_until(seconds: float | None) -> AbstractContextManager[None]:

@@ -235,7 +235,7 @@ class Ended(NamedTuple):
 def _ended(outcomes: Sequence[Outcome]) -> Ended:
     outcomes = [
         # as the launcher of a process reports it
-        replace(each, error=PeerLost(each.party))
+        each._replace(error=PeerLost(each.party))
         if isinstance(each.error, EndpointClosed)
         else each
         for each in outcomes
@@ -315,8 +315,10 @@ def _end(runtime: TasksRuntime, name: str, what: str) -> Callable[[], Awaitable[
 
 def _lose(endpoint: Any, peer: str) -> None:
     """Let an endpoint notice the loss of its connection with a peer."""
-    lose = endpoint.lose if isinstance(endpoint, SimulatedEndpoint) else endpoint.deliver
-    lose(PeerLost(peer))
+    if isinstance(endpoint, SimulatedEndpoint):
+        endpoint.lose(PeerLost(peer))
+    else:
+        endpoint.deliver(peer, PeerLost(peer))
 
 
 async def _end_if_stuck(runtime: TasksRuntime, session: bytes) -> None:

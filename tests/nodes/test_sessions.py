@@ -39,10 +39,10 @@ from veilring.nodes.node import (
     EarlyFrames,
     Node,
 )
-from veilring.nodes.party import Parties, Party
+from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
 from veilring.transport.frames import FRAME_BYTES_MAX
-from veilring.transport.messages import encode
+from veilring.transport.messages import Message, encode
 
 Nodes = dict[str, Node]
 
@@ -57,6 +57,23 @@ async def test_sessions_run_side_by_side_and_no_name_is_used_twice(nodes: Nodes)
     assert await asyncio.gather(*runs) == ["cy", "ada", "bob"] * 50
     with pytest.raises(ClusterError, match="used this session name"):
         await nodes["ada"].run(pass_on, bytes(16), NAMES)
+
+
+async def test_a_broadcast_is_encoded_once(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message to several parties is one frame, and counts as sent to each."""
+    sent: list[bytes] = []
+
+    def keep(session: bytes, message: Message) -> bytes:
+        sent.append(encode(session, message))
+        return sent[-1]
+
+    monkeypatch.setattr("veilring.nodes.session.encode", keep)
+
+    async def say(party: Party) -> None:
+        await broadcast(party, Word(text="hello"))
+
+    heard = await played(nodes, ada=say, bob=hear("ada"), cy=hear("ada"))
+    assert (heard["bob"], heard["cy"], len(sent)) == ("hello", "hello", 1)
 
 
 async def test_messages_before_their_session_are_kept_in_order(nodes: Nodes) -> None:

@@ -19,6 +19,7 @@ from simpy.events import Event
 from tests.simulation.running import simulated
 
 from veilring.errors import EndpointClosed, InputError, PeerLost
+from veilring.protocols.masks import MaskedWords
 from veilring.randomness import Streams
 from veilring.simulation import (
     Constant,
@@ -34,6 +35,7 @@ from veilring.simulation import (
 )
 from veilring.simulation.links import Condition, DelayDistribution, LinkConditions
 from veilring.transport.frames import frame_size
+from veilring.transport.messages import encode
 
 SENDS = st.lists(st.tuples(st.floats(0, 10), st.integers(0, 10_000)), max_size=30)
 
@@ -347,6 +349,21 @@ async def test_frame_takes_latency_and_bandwidth() -> None:
     await alice.send("bob", b"hello")
     assert await bob.receive() == ("alice", b"hello")
     assert now() == frame_size(b"hello") / 10 + 1
+
+
+@simulated
+async def test_equal_frames_are_decoded_once() -> None:
+    """Parties that receive equal frames share one message, whose arrays none of them can change."""
+    network, words = three(Topology()), (np.arange(3, dtype=np.uint64),)
+    frame = encode(bytes(16), MaskedWords(digest=bytes(32), words=words))
+    copies = [frame, bytes(bytearray(frame))]
+    messages = [
+        network.endpoint(name).open(copy).message()
+        for name, copy in zip(("alice", "bob"), copies, strict=True)
+    ]
+    assert messages[0] is messages[1]
+    assert isinstance(messages[0], MaskedWords)
+    assert not messages[0].words[0].flags.writeable
 
 
 @pytest.mark.parametrize("orderly", [True, False])

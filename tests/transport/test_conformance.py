@@ -190,7 +190,7 @@ class Unbounded(MemoryEndpoint):
     async def send(self, to: str, frame: bytes) -> None:
         receiver = self._network.endpoint(to)
         if receiver.inbox.is_full:
-            receiver.deliver((self.name, frame))
+            receiver.deliver(self.name, frame)
         else:
             await super().send(to, frame)
 

@@ -83,6 +83,8 @@ class Cluster:
         self._streams = Streams(seed)
         self._runs = count()
         self._started = False
+        self._checked_role: object = None
+        self._checked: object = None  # how that role is called; most clusters play one many times
 
     def _by_party(self, own: Sequence[object] | None) -> dict[str, object]:
         if own is None:
@@ -191,21 +193,24 @@ class Cluster:
                 raise InputError("party", name, f"one of {', '.join(taking_part)}")
         inputs = self._by_party(own)  # resident data stay with the party
         given = int(bool(inputs or self._resident))
-        calls = [public] * (len(only) < len(taking_part)) + [
-            {**public, **more} for more in only.values()
-        ]
-        for call in calls:
-            check_arguments(role, call, given=given, by=Cluster.play)
+        calls = [(*public, *more) for more in only.values()]
+        if len(only) < len(taking_part):
+            calls.insert(0, tuple(public))
+        asked = (given, list(dict.fromkeys(calls)))
+        if role is not self._checked_role or asked != self._checked:
+            check_arguments(role, *asked[1], given=given, by=Cluster.play)
+            self._checked_role, self._checked = role, asked
         session = self._streams.token(
             "session", next(self._runs) if run_number is None else run_number
         )
-        journal = trace if isinstance(trace, Journal) else Journal()
-        now = asyncio.get_running_loop().time()
-        since = journal.start(now)
-        journal.note(
-            Mark(now - since, name, f"adversary: {who.called or type(who).__name__}")
-            for name, who in adversaries.items()
-        )
+        journal = trace if isinstance(trace, Journal) else None
+        since = now = asyncio.get_running_loop().time()
+        if journal is not None:
+            since = journal.start(now)
+            journal.note(
+                Mark(now - since, name, f"adversary: {who.called or type(who).__name__}")
+                for name, who in adversaries.items()
+            )
         traces = {name: Trace(name, session.hex(), since) for name in taking_part if trace}
         jobs = {
             name: Job(
@@ -226,10 +231,11 @@ class Cluster:
             outcomes = await self._runtime.play(jobs)
             # a process fills a copy of its trace; otherwise these are the traces from above
             traces |= {done.party: done.trace for done in outcomes if done.trace is not None}
-            failed = (done for done in outcomes if done.error is not None)
-            journal.marks += [mark_failure(done, since) for done in failed]
+            if journal is not None:
+                failed = (done for done in outcomes if done.error is not None)
+                journal.marks += [mark_failure(done, since) for done in failed]
         finally:
-            if journal is trace:
+            if journal is not None:
                 journal.add(traces.values(), self._runtime.marks)
         return outcomes
 

@@ -37,16 +37,16 @@ from veilring.nodes.session import (
     Open,
     Session,
     SessionLimits,
+    SessionTimeLimit,
     StandingReport,
     StandingRequest,
     abort_notice,
     encode_standing,
     public_error,
-    session_timeout,
 )
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.messages import Envelope, encode, open_frame
+from veilring.transport.messages import Envelope, encode
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, loop_time
 
 _R = TypeVar("_R")
@@ -83,6 +83,7 @@ EARLY_TOTAL_BYTES_MAX: Final = 32 << 20
 EARLY_SECONDS: Final = 120.0
 DROPPED: Final = b""
 """Stands for all frames of a peer in a session for which there was no room. No frame is empty."""
+_INQUIRY: Final = frozenset({StandingRequest.kind, StandingReport.kind})
 _log = logging.getLogger("veilring.node")
 
 
@@ -183,7 +184,7 @@ class Node:
         """
         opened = self._open(session, parties, observers, tolerant=tolerant)
         try:
-            async with session_timeout(self._seconds if seconds is ... else seconds, opened):
+            async with SessionTimeLimit(self._seconds if seconds is ... else seconds, opened):
                 result = await _begun(role, role(opened, *given, **public))
             opened.finish()
         except BaseException as error:
@@ -224,7 +225,7 @@ class Node:
                 session.lose(peer, loss)
         for sender, frame in self._early.take(name):
             if frame != DROPPED:
-                session.deliver(sender, open_frame(frame), frame)
+                session.deliver(sender, self.endpoint.open(frame), frame)
             elif sender in parties:
                 session.fail(SessionAborted(self.name, "EarlyFramesDropped"))
         return session
@@ -297,8 +298,9 @@ class Node:
 
     def _dispatch(self, sender: str, frame: bytes) -> None:
         try:
-            envelope = open_frame(frame)
-            if self._inquired(sender, envelope):
+            envelope = self.endpoint.open(frame)
+            is_asked = self._inquiries or envelope.kind in _INQUIRY
+            if is_asked and self._inquired(sender, envelope):
                 return
             session = self._sessions.get(envelope.session)
             if session is not None and sender in session.parties:

@@ -16,7 +16,6 @@ message, both ends are suspects.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from numpy.random import Generator
@@ -50,26 +49,25 @@ class Wait(NamedTuple):
         return f"{self.kind} from {'anybody' if self.sender == ANYBODY else self.sender}"
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The state of one party in a session: names, kinds, rounds and counts, never data.
+_NONE: Final[Mapping[str, int]] = {}
 
-    Attributes:
-        blocked: The peers that do not read its messages.
-        without: The peers that it continued without; `None` if its role tolerates no loss.
-        is_concurrent: Whether several tasks of its role sent messages, if somebody observes them.
-        leaves_unread: Whether its role may leave messages unread.
-    """
+
+class Standing(NamedTuple):
+    """The state of one party in a session: names, kinds, rounds and counts, never data."""
 
     party: str
     waits: tuple[Wait, ...] = ()
     blocked: tuple[str, ...] = ()
+    """The peers that do not read its messages."""
     over: bool = False
-    sent: Mapping[str, int] = field(default_factory=dict)
-    received: Mapping[str, int] = field(default_factory=dict)
+    sent: Mapping[str, int] = _NONE
+    received: Mapping[str, int] = _NONE
     without: tuple[str, ...] | None = None
+    """The peers that it continued without; `None` if its role tolerates no loss."""
     is_concurrent: bool = False
+    """Whether several tasks of its role sent messages, if somebody observes them."""
     leaves_unread: bool = False
+    """Whether its role may leave messages unread."""
 
     @property
     def is_working(self) -> bool:
@@ -207,7 +205,8 @@ class Party(Protocol):
     @property
     def peers(self) -> tuple[str, ...]:
         """All participants except this one, in the order of the roster."""
-        return tuple(name for name in self.parties if name != self.me)
+        own = self.parties.position(self.me)
+        return self.parties[:own] + self.parties[own + 1 :]
 
     @property
     def rng(self) -> Generator:
@@ -227,6 +226,11 @@ class Party(Protocol):
 
     async def send(self, to: str, message: Message) -> None:
         """Send a message to one peer."""
+
+    async def send_all(self, peers: Iterable[str], message: Message) -> None:
+        """Send one message to several peers in order."""
+        for peer in peers:
+            await self.send(peer, message)
 
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         """Wait for the next message of a peer, which must be of the given type.
@@ -289,8 +293,7 @@ class Party(Protocol):
 
 async def broadcast(party: Party, message: Message, to: Iterable[str] | None = None) -> None:
     """Send one message to several peers in order; by default to all."""
-    for peer in party.peers if to is None else to:
-        await party.send(peer, message)
+    await party.send_all(party.peers if to is None else to, message)
 
 
 async def receive_quorum(

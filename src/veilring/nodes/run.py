@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from inspect import Parameter, signature
-from typing import Any, Generic, NamedTuple, TypeVar
+from inspect import Parameter, Signature, signature
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from typing_extensions import override
 
 from veilring.errors import (
     Deadlock,
@@ -37,49 +39,54 @@ from veilring.nodes.session import SESSION_SECONDS
 _R = TypeVar("_R")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Job:
-    """The part of one party in a run.
+_NOTHING: Final[Mapping[str, Any]] = {}
 
-    Attributes:
-        given: The arguments after the party: the party's private input, if there is one.
-        measured: Whether to count the party's messages and to hash its channels.
-    """
+
+class Job(NamedTuple):
+    """The part of one party in a run."""
 
     role: Callable[..., Awaitable[Any]]
     session: bytes
     parties: Parties
     given: tuple[object, ...] = ()
-    public: Mapping[str, object] = field(default_factory=dict)
+    """The arguments after the party: the party's private input, if there is one."""
+    public: Mapping[str, object] = _NOTHING
     watched: bool = False
     measured: bool = True
+    """Whether to count the party's messages and to hash its channels."""
     seconds: float | None = SESSION_SECONDS
     trace: Trace | None = None
     adversary: Adversary | None = None
 
+    @override
+    def __repr__(self) -> str:
+        return object.__repr__(self)  # without the private input
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a job at one party.
 
-    Attributes:
-        result: The value that the role returned, if it succeeded.
-        error: The error that ended the role, if it failed.
-        meter: The count of the messages that the party sent and received.
-        channels: The hashes of the party's channels; those of an adversary are ignored.
-        ended: The end of the role, in seconds on the clock of the event loop.
-        standing: The state of the party when its session ended.
-    """
+_NO_CHANNELS: Final[Mapping[Channel, str]] = {}
+
+
+class Outcome(NamedTuple):
+    """The outcome of a job at one party."""
 
     party: str
+    """The name of the party."""
     result: Any = None
+    """The value that the role returned, if it succeeded."""
     error: BaseException | None = None
+    """The error that ended the role, if it failed."""
     meter: Meter | None = None
-    channels: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The count of the messages that the party sent and received."""
+    channels: Mapping[Channel, str] = _NO_CHANNELS
+    """The hashes of the party's channels; those of an adversary are ignored."""
     view: View | None = None
+    """The view of the party, if it was watched."""
     trace: Trace | None = None
+    """The messages that passed its channels, if the run was traced."""
     ended: float | None = None
+    """The end of the role, in seconds on the clock of the event loop."""
     standing: Standing | None = None
+    """The state of the party when its session ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +129,26 @@ class Run(Generic[_R]):
 
 def check_arguments(
     role: Callable[..., Awaitable[Any]],
-    public: Mapping[str, object],
-    *,
+    *calls: Iterable[str],
     given: int = 1,
     by: Callable[..., Any],
 ) -> None:
     """Refuse public arguments that a role does not take, before any party starts.
 
     Args:
+        calls: The names of the public arguments of each call.
         given: The number of arguments after the party: 1 with a private input, otherwise 0.
         by: The function that takes the public arguments: see `refuse_options`.
 
     Raises:
         InputError: If an argument does not fit; it names the role and the argument.
     """
-    refuse_options(role, by)
-    try:
-        taken = signature(role)
-    except (TypeError, ValueError):  # written in C
+    taken = refuse_options(role, by)
+    if taken is None:
         return
     try:
-        taken.bind(*[None] * (1 + given), **public)
+        for names in calls:
+            taken.bind(*[None] * (1 + given), **dict.fromkeys(names))
     except TypeError as error:
         name, own = _name(role), ", own" * given
         raise InputError.because(
@@ -150,8 +156,11 @@ def check_arguments(
         ) from None
 
 
-def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) -> None:
+def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) -> Signature | None:
     """Refuse a role with a public argument that a function would take as its own option.
+
+    Returns:
+        The signature of the role, if it has one.
 
     Args:
         by: The function that takes the public arguments as keywords among its options.
@@ -160,17 +169,20 @@ def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) 
         InputError: If there is such an argument; it names the role and the argument.
     """
     try:
-        taken = list(signature(role).parameters.values())
+        taken = signature(role)
     except (TypeError, ValueError):  # written in C
-        return
-    keywords = [each for each in taken if each.kind is Parameter.KEYWORD_ONLY]
-    for argument in (*taken[2:], *keywords):
-        if argument.name in _options(by):
+        return None
+    every = list(taken.parameters.values())
+    options = _options(by)
+    keywords = [each for each in every if each.kind is Parameter.KEYWORD_ONLY]
+    for argument in (*every[2:], *keywords):
+        if argument.name in options:
             raise InputError.because(
                 f"{argument.name} is both a public argument of {_name(role)} and an option of"
                 f" {by.__qualname__}; rename the argument of the role",
                 field=argument.name,
             )
+    return taken
 
 
 def _name(role: Callable[..., Awaitable[Any]]) -> str:

@@ -11,12 +11,12 @@ are named as suspects; see `veilring.nodes.party`.
 
 import asyncio
 import sqlite3
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
+from types import TracebackType
 from typing import Annotated, Final, Self, TypeVar
 
 from numpy.random import Generator
@@ -166,13 +166,13 @@ class Session(Party):
         self._observers = tuple(observers)
         self._round = SETUP_ROUND
         self._inboxes: dict[str, _Inbox] = {}
-        self._sent: Counter[str] = Counter()
-        self._blocked: Counter[str] = Counter()
+        self._sent: dict[str, int] = {}
+        self._blocked: dict[str, int] = {}
         self._stood: Standing | None = None
         self._anybody: list[_Anybody] = []
         self._arrived = count()
         self._leaves_unread = False
-        self._refusals: Counter[str] = Counter()  # by peer, since a message was sent or received
+        self._refusals: dict[str, int] = {}  # by peer, since a message was sent or received
         self._arrivals: deque[_Inbox] | None = None  # once the role receives from anybody
         self._task: asyncio.Task[object] | None = None  # which sent the first message
         self._is_concurrent = False
@@ -203,26 +203,37 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
-        self._require_peer("to", to)
-        self._check(to)
-        frame = encode(self.session, message)
-        if self._observers:
-            self._compare_tasks()
-            self._observe(Event(True, self.me, to, self._round, message, frame))
-        self._blocked[to] += 1
-        self._has_opened = self._has_opened or isinstance(message, Open)
-        try:
-            await self._endpoint.send(to, frame)
-            self._sent[to] += not isinstance(message, Open)  # which opens the peer's session
+        await self.send_all((to,), message)
+
+    @override
+    async def send_all(self, peers: Iterable[str], message: Message) -> None:
+        opens = message.kind == Open.kind  # and is no message of the role
+        frame, sent, blocked = b"", self._sent, self._blocked
+        for to in peers:
+            if to not in sent:
+                self._require_peer("to", to)
+            if self.error is not None or self._lost:
+                self._check(to)
+            frame = frame or encode(self.session, message)
+            if self._observers:
+                self._compare_tasks()
+                self._observe(Event(True, self.me, to, self._round, message, frame))
+            if opens:
+                self._has_opened = True
+            blocked[to] = blocked.get(to, 0) + 1
+            try:
+                await self._endpoint.send(to, frame)
+            finally:
+                blocked[to] -= 1
+            sent[to] = sent.get(to, 0) + (not opens)
             self._refusals.clear()
-        finally:
-            self._blocked[to] -= 1
 
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         while not inbox.unread:
-            self._check(sender)
+            if self.error is not None or self._lost:
+                self._check(sender)
             if any(sender in each.among for each in self._anybody):
                 raise _already_awaited(sender)
             arrival = inbox.wait(message_type, due)
@@ -271,7 +282,8 @@ class Session(Party):
         )
 
     def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
-        self._check()
+        if self.error is not None:
+            self._check()
         self._refusals.clear()
         message, frame = inbox.take()
         if self._arrivals is not None:
@@ -336,9 +348,9 @@ class Session(Party):
         error = self.error or (self._lost or {}).get(peer)
         if error is None:
             return
-        self._refusals[peer] += 1
-        if self._refusals[peer] > REFUSALS_MAX:
-            raise self._endless(error, self._refusals[peer])
+        self._refusals[peer] = refusals = self._refusals.get(peer, 0) + 1
+        if refusals > REFUSALS_MAX:
+            raise self._endless(error, refusals)
         raise error.with_traceback(None)  # which grows each time that it is raised
 
     def _endless(self, error: VeilringError, refusals: int) -> Exception:
@@ -351,29 +363,30 @@ class Session(Party):
 
     def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Handle a frame for this session."""
-        if sender not in self.parties:
+        inbox = self._inboxes.get(sender)
+        if inbox is None and sender not in self.parties:
             return  # an outsider knows the session's name: ignore all its frames
         if self.error is not None:
             return  # the role has yet to notice the error: keep nothing for it
-        if self._lost is not None and sender in self._lost:
+        if self._lost and sender in self._lost:
             return  # the role continues without it
         try:
             message = envelope.message()
         except FrameError as error:
             self.fail(ProtocolViolation(sender, str(error)))
             return
-        if isinstance(message, Abort):
+        if type(message) is Abort:
             self.was_aborted = self.was_aborted or self._lost is None
             self.lose(sender, SessionAborted(sender, message.reason, message.culprit))
             return
-        if isinstance(message, Open) and not self._has_opened and len(self.peers) > 1:
+        if message.kind == Open.kind and not self._has_opened and len(self.peers) > 1:
             self.fail(Tampered(self.peers, "opened a session under the name of another one"))
             return
-        inbox = self._inboxes.get(sender) or self._inbox(sender)
-        inbox.put(message, frame, next(self._arrived))
+        inbox = inbox or self._inbox(sender)
+        fits = inbox.put(message, frame, next(self._arrived))
         if self._arrivals is not None:
             self._arrivals.append(inbox)
-        if inbox.is_too_full:
+        if not fits:
             self.interrupt(TooFarAhead(sender, inbox.excess))
         self._wake(inbox)
 
@@ -481,10 +494,6 @@ class _Inbox:
         self.arrival: asyncio.Future[None] | None = None
 
     @property
-    def is_too_full(self) -> bool:
-        return len(self.unread) > UNREAD_MESSAGES_MAX or self.unread_bytes > UNREAD_BYTES_MAX
-
-    @property
     def excess(self) -> str:
         """A statement about a sender whose messages do not fit."""
         most = f"at most {UNREAD_MESSAGES_MAX:,} or {UNREAD_BYTES_MAX >> 20} MiB may wait"
@@ -500,10 +509,13 @@ class _Inbox:
         """Whether the role is waiting for a message that has not arrived."""
         return self.arrival is not None and not self.unread
 
-    def put(self, message: Message, frame: bytes, number: int) -> None:
+    def put(self, message: Message, frame: bytes, number: int) -> bool:
+        """Append a message, and return whether the unread ones are within the limits."""
+        unread = self.unread
+        unread.append((number, message, frame))
         self.received += 1
-        self.unread.append((number, message, frame))
         self.unread_bytes += len(frame)
+        return len(unread) <= UNREAD_MESSAGES_MAX and self.unread_bytes <= UNREAD_BYTES_MAX
 
     def take(self) -> tuple[Message, bytes]:
         _, message, frame = self.unread.pop(0)
@@ -545,23 +557,36 @@ def _already_awaited(sender: str) -> InputError:
     return InputError.because(said, field="sender")
 
 
-@asynccontextmanager
-async def session_timeout(seconds: float | None, session: Session) -> AsyncIterator[None]:
-    """Fail a session that takes longer than `seconds`, if given, naming the messages it awaits.
+class SessionTimeLimit:
+    """Fails a session that takes longer than `seconds`, if given, naming the messages it awaits.
 
     Raises:
         TimeoutError: After the time limit, or if the session was interrupted; it has its error.
     """
-    loop = asyncio.get_running_loop()
-    timer = None if seconds is None else loop.call_later(seconds, session.expire, seconds)
-    session.role_task = asyncio.current_task()
-    try:
-        async with asyncio.timeout(None) as session.limit:
-            yield
-    finally:
-        session.limit = session.role_task = None
-        if timer is not None:
-            timer.cancel()
+
+    def __init__(self, seconds: float | None, session: Session) -> None:
+        self._seconds, self._session = seconds, session
+        self._timer: asyncio.TimerHandle | None = None
+        self._limit = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        session, seconds = self._session, self._seconds
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(seconds, session.expire, seconds)
+        session.role_task = asyncio.current_task()
+        session.limit = await self._limit.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._session.limit = self._session.role_task = None
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._limit.__aexit__(kind, error, trace)
 
 
 TOO_MANY_SESSIONS: Final = "TooManySessions"

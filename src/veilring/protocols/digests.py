@@ -51,5 +51,7 @@ def written(value: object, names: Mapping[str, str] = _NO_NAMES) -> str:
         return str(int(value))
     if isinstance(value, Real):
         return str(Fraction(float(value)))
+    if value is None or isinstance(value, str):
+        return repr(value)
     with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays, in full
         return repr(value)

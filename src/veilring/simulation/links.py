@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from numpy.random import Generator
 from simpy import Environment
-from simpy.events import Timeout
+from simpy.events import Event
 from typing_extensions import override
 
 from veilring.errors import InputError
@@ -213,10 +213,12 @@ class LinkConditions:
         self._stalls = tuple(sorted(c for c in conditions if c.stalled))
         self._others = tuple(c for c in conditions if not c.stalled)
         self._met = met
+        self.end = max((condition.end for condition in conditions), default=0.0)
+        """The time from which the link has no condition."""
 
     def resume(self, instant: float) -> float:
         """Return the next time at which the link carries something, from a given time on."""
-        moved = True
+        moved = bool(self._stalls)
         while moved:
             moved = False
             for stall in self._stalls:
@@ -237,6 +239,7 @@ class LinkConditions:
 
 
 _NO_TIME: Final = Constant(0.0)
+_LEAVING_MAX: Final = 16  # more are not kept once they have left
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,7 @@ class Link:
         self._jitter = model.jitter.sampler(self._stream)
         self.departure_seconds = self._arrival_seconds = -math.inf
         # When messages depart and arrive; None if all have left: an empty deque takes much room.
+        # Some that have left are still here.
         self._leaving: deque[tuple[float, float]] | None = None
         self._left_arrival = -math.inf  # of the latest message that has departed
         self._connection: Connection | None = None
@@ -322,28 +326,34 @@ class Link:
             self._own = self._generator()
         return self._own
 
-    def send(self, size_bytes: int, message: object = None) -> Timeout:
+    def send(self, size_bytes: int, message: object = None) -> Event:
         """Send a message; the event that is its arrival carries it as its value."""
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
-        now = self._environment.now
+        environment = self._environment
+        now = environment.now
         start = max(now, self.departure_seconds)
+        if self._conditions is not None and self._conditions.end <= now:
+            self._conditions = None
         if self._connection is not None:
             departure, arrival = self._connection.send(now, size_bytes)
-            self.departure_seconds = max(self.departure_seconds, departure)
+            departure = max(self.departure_seconds, departure)
         elif self._conditions is None:
-            self.departure_seconds = start + size_bytes / self._bandwidth
-            arrival = self.departure_seconds + self._latency() + self._jitter()
+            departure = start + size_bytes / self._bandwidth
+            arrival = departure + self._latency() + self._jitter()
         else:
-            _, self.departure_seconds, arrival = self._transmit(start, size_bytes)
-        self._arrival_seconds = max(self._arrival_seconds, arrival)
-        if self.departure_seconds > now:
-            self._leaving = self._leaving or deque()
-            self._leaving.append((self.departure_seconds, self._arrival_seconds))
-            self._let_depart(self._leaving, now)
+            _, departure, arrival = self._transmit(start, size_bytes)
+        arrival = max(self._arrival_seconds, arrival)
+        self.departure_seconds, self._arrival_seconds = departure, arrival
+        if departure <= now:
+            self._leaving, self._left_arrival = None, arrival
+        elif self._leaving is None:
+            self._leaving = deque([(departure, arrival)])
         else:
-            self._leaving, self._left_arrival = None, self._arrival_seconds
-        return timeout_at(self._environment, self._arrival_seconds, message)
+            self._leaving.append((departure, arrival))
+            if len(self._leaving) > _LEAVING_MAX:
+                self._let_depart(self._leaving, now)
+        return timeout_at(environment, arrival, message)
 
     def _let_depart(self, leaving: deque[tuple[float, float]], now: float) -> None:
         while leaving and leaving[0][0] <= now:

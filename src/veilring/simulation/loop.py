@@ -25,21 +25,22 @@ import contextvars
 import functools
 import hashlib
 import heapq
-import inspect
 import itertools
 import math
 import selectors
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from types import FrameType
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from numpy.random import Generator
 from simpy import Environment
-from simpy.events import Event, Timeout
+from simpy.events import NORMAL, Event
 from typing_extensions import TypeVarTuple, Unpack, override
 
 from veilring.errors import Deadlock, InputError, SimulationError
@@ -69,20 +70,18 @@ class Order:
         if len(ready) < 2:  # noqa: PLR2004  (there is no other order)
             self._turns += len(ready)
             return
-        handles = list(ready)
-        places = [place for place, handle in enumerate(handles) if _task_of(handle) is not None]
-        tasks = sorted((handles[place] for place in places), key=self._rank)
-        for place, handle in zip(places, tasks, strict=True):
-            handles[place] = handle
-        ready.clear()
-        ready.extend(handles)
-        for handle in tasks:
+        owners = map(_task_of, ready)
+        tasks = {place: hash(task) for place, task in enumerate(owners) if task is not None}
+        ranked = sorted(tasks, key=lambda place: self._rank(tasks[place]))
+        handles = [ready[place] for place in ranked]
+        for place, handle in zip(tasks, handles, strict=True):
+            ready[place] = handle
+        for place in ranked:
             self._turns += 1
             if self._turns in self._falls:
-                self._priorities[hash(_task_of(handle))] = 1.0 + self._turns
+                self._priorities[tasks[place]] = 1.0 + self._turns
 
-    def _rank(self, handle: asyncio.Handle) -> float:
-        number = hash(_task_of(handle))
+    def _rank(self, number: int) -> float:
         if number not in self._priorities:
             self._priorities[number] = float(self._rng.random())
         return self._priorities[number]
@@ -179,8 +178,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         selector.sealed = True  # everything registered until now is asyncio's own wake-up pipe
 
-    def _step(self) -> None:
-        environment, due = self.environment, self.environment.peek()
+    def _step(self, due: float) -> None:
+        environment = self.environment
         while self._limits and self._limits[0].when() < due:
             limit = heapq.heappop(self._limits)
             self.call_at(limit.when(), _reach, limit)
@@ -200,10 +199,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's own, which has no types
         while not ready and not self._stopping:  # type: ignore[attr-defined]  # likewise
-            if self.environment.peek() == math.inf:
+            due = self.environment.peek()
+            if due == math.inf:
                 self._release()
             else:
-                self._step()
+                self._step(due)
             self._turns_before = self.turns
         self.turns += 1
         if self.turns - self._turns_before > STEPS_MAX:
@@ -216,8 +216,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self._order.arrange(ready)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()  # noqa: SLF001  (in place of asyncio's own)
+            if not handle._cancelled:  # noqa: SLF001  (in place of asyncio's own)
+                handle._run()  # noqa: SLF001  (likewise)
 
     @override
     def run_forever(self) -> None:
@@ -244,13 +244,25 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         if context is None:
             context = contextvars.copy_context()
         timer = Timer(when, callback, args, self, context)
-        due = functools.partial(self.call_soon, callback, *args, context=context)
         clock = OWN_CLOCK.get()
         instant = when if clock is None else clock.instant(when)
-        timer.wait(timeout_at(self.environment, instant), due)
+        timer.wait(timeout_at(self.environment, instant))
         if clock is not None:
             clock.keep(timer)
         return timer
+
+    @override
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        if self._closed or self._debug:  # type: ignore[attr-defined]  # then asyncio checks more
+            return super().call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]  # asyncio's own, which has no types
+        return handle
 
     @override
     def call_soon_threadsafe(
@@ -404,8 +416,8 @@ class TracedLoop(SimulatedLoop):
         super().__init__(environment, order=order)
 
     @override
-    def _step(self) -> None:
-        super()._step()
+    def _step(self, due: float) -> None:
+        super()._step(due)
         self.trace.record(self.environment.now, "event")
 
     @override
@@ -589,36 +601,26 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def timeout_at(environment: Environment, instant: float, value: object = None) -> Timeout:
+def timeout_at(environment: Environment, instant: float, value: object = None) -> Event:
     """Return an event that happens exactly at `instant`, after everything scheduled for it.
 
-    SimPy computes `now + (instant - now)`, which floating point may round away from `instant`. Two
-    events for one instant would then happen at different times, possibly in the wrong order.
+    A `Timeout` of SimPy happens at `now + (instant - now)`, which floating point may round away
+    from `instant`. Two events for one instant would then happen at different times, possibly in the
+    wrong order.
 
     Args:
         instant: The time in seconds on that clock. The past means now; infinity means never.
     """
-    now = environment.now
-    delay = instant - now
-    if delay <= 0:
-        return Timeout(environment, 0, value)
-    if now + delay != instant:
+    event = Event(environment)
+    event._ok, event._value = True, value  # noqa: SLF001  (as in a `Timeout`)
+    due = environment.now
+    if not instant <= due:
+        due = instant
         if math.isnan(instant):
             raise InputError("instant", instant, "seconds on the simulated clock")
-        delay = _Until(delay)
-        delay.instant = instant
-    return Timeout(environment, delay, value)
-
-
-class _Until(float):
-    """A delay that SimPy adds to the current time to get an exact time, whatever the rounding."""
-
-    __slots__ = ("instant",)
-    instant: float
-
-    @override
-    def __radd__(self, now: float, /) -> float:
-        return self.instant
+    place = (due, NORMAL, next(environment._eid), event)  # noqa: SLF001  (as in `schedule`)
+    heapq.heappush(environment._queue, place)  # noqa: SLF001
+    return event
 
 
 class SealedSelector(selectors.BaseSelector):
@@ -652,14 +654,13 @@ class SealedSelector(selectors.BaseSelector):
 class Timer(asyncio.TimerHandle):
     """A timer that waits in SimPy's queue."""
 
-    __slots__ = ("_due", "_event", "_soon")
-    _due: Callable[[], asyncio.Handle]
+    __slots__ = ("_event", "_soon")
     _event: Event
     _soon: asyncio.Handle | None
 
-    def wait(self, event: Event, due: Callable[[], asyncio.Handle]) -> None:
-        """Call `due` when `event` happens."""
-        self._event, self._due, self._soon = event, due, None
+    def wait(self, event: Event) -> None:
+        """Ring when `event` happens."""
+        self._event, self._soon = event, None
         event.callbacks.append(self._ring)
 
     @property
@@ -671,10 +672,11 @@ class Timer(asyncio.TimerHandle):
         """Ring at another simulated time."""
         if self._event.callbacks is not None:
             self._event.callbacks.clear()
-        self.wait(timeout_at(self._event.env, instant), self._due)
+        self.wait(timeout_at(self._event.env, instant))
 
     def _ring(self, _event: Event) -> None:
-        self._soon = self._due()
+        callback, context = self._callback, self._context  # type: ignore[attr-defined]  # asyncio's own
+        self._soon = self._loop.call_soon(callback, *self._args, context=context)  # type: ignore[attr-defined]  # likewise
 
     @override
     def cancel(self) -> None:
@@ -721,9 +723,7 @@ def _started_by_as_completed() -> bool:
     That function puts bare coroutines into a set and starts them in the order of their addresses,
     which cannot be changed from outside.
     """
-    frame = inspect.currentframe()
-    for _ in range(2):
-        frame = frame.f_back if frame else None
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  (documented)
     while frame is not None and frame.f_globals is vars(asyncio.tasks):
         if frame.f_code.co_qualname.startswith(("as_completed", "_AsCompletedIterator")):
             return True

@@ -32,20 +32,16 @@ from veilring.simulation.links import (
 )
 from veilring.simulation.loop import running_environment, timeout_at, wait_event
 from veilring.simulation.tcp import Tcp
-from veilring.transport.endpoint import (
-    QUEUED_FRAMES_MAX,
-    InProcessEndpoint,
-    Item,
-    Sink,
-    hand_over,
-    unique_names,
-)
-from veilring.transport.frames import GOODBYE, check_frame, frame_size
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, InProcessEndpoint, Sink, unique_names
+from veilring.transport.frames import GOODBYE, check_size, frame_size
+from veilring.transport.messages import Envelope, open_frame
 
 if TYPE_CHECKING:
     import networkx as nx
 
 _INSTANT: Final = LinkModel()
+# Frames that were opened. A round of some parties has a few different ones in flight at a time.
+_OPENED_MAX: Final = 32
 
 
 class Topology:
@@ -145,7 +141,10 @@ class Routes:
 
     def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
         """Send a message; the event that is its arrival carries it as its value."""
-        links = self._paths.get((source, target)) or self._find(source, target)
+        return self.send_along(self.links(source, target), size_bytes, message)
+
+    def send_along(self, links: tuple[Link, ...], size_bytes: int, message: object = None) -> Event:
+        """Send a message along the links of a path."""
         if len(links) == 1:
             return links[0].send(size_bytes, message)
         arrival = Event(self._environment)
@@ -160,13 +159,13 @@ class Routes:
         pass_on(links)
         return arrival
 
-    def departure(self, source: str, target: str) -> float:
-        """Return the time at which the latest message leaves its sender."""
-        return self._paths[source, target][0].departure_seconds
+    def links(self, source: str, target: str) -> tuple[Link, ...]:
+        """Return the links of the path of a message."""
+        return self._paths.get((source, target)) or self._find(source, target)
 
     async def departed(self, source: str, target: str) -> None:
         """Wait until the latest message has left its sender."""
-        departure = self.departure(source, target)
+        departure = self.links(source, target)[0].departure_seconds
         if departure > self._environment.now:
             await wait_event(timeout_at(self._environment, departure))
 
@@ -318,14 +317,18 @@ class SimulatedNetwork:
         topology.check_connects(self.names)
         environment = running_environment() if environment is None else environment
         self.routes = Routes(environment, topology, streams.generator, conditions)
-        self._breaks: Counter[frozenset[str]] = Counter()
+        self.breaks: Counter[tuple[str, str]] = Counter()
+        """The number of times that the connection of two parties broke, by both orders of them."""
+        self.open: Callable[[bytes], Envelope] = functools.lru_cache(_OPENED_MAX)(open_frame)
+        """Opens a frame; many parties may receive the same one, which is decoded once."""
         self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "SimulatedEndpoint":
         """Return the endpoint of a party; always the same one."""
-        if name not in self._endpoints:
-            raise InputError("name", name, "a party of this network")
-        return self._endpoints[name]
+        try:
+            return self._endpoints[name]
+        except KeyError:
+            raise InputError("name", name, "a party of this network") from None
 
     def revive(self, name: str) -> "SimulatedEndpoint":
         """Let a party that crashed return with a new endpoint, connected to all others.
@@ -344,12 +347,6 @@ class SimulatedNetwork:
                 arrival.callbacks.append(functools.partial(_notify, endpoint.welcome, [name]))
         return revived
 
-    def breaks(self, one: str, other: str) -> int:
-        """Return the number of times that the connection of two parties broke."""
-        if not self._breaks:
-            return 0
-        return self._breaks[frozenset({one, other})]
-
     def break_connection(self, noticed_by: str, other: str) -> None:
         """Break the connection of two parties; messages in flight on it are lost.
 
@@ -357,7 +354,7 @@ class SimulatedNetwork:
         a half-open connection.
         """
         victim = self.endpoint(noticed_by)
-        self._breaks[frozenset({noticed_by, other})] += 1
+        self.breaks.update([(noticed_by, other), (other, noticed_by)])
         victim.lose(PeerLost(other))
 
     def mend_connection(self, one: str, other: str) -> None:
@@ -393,7 +390,7 @@ class SimulatedEndpoint(InProcessEndpoint):
 
     def __init__(self, name: str, network: SimulatedNetwork) -> None:
         super().__init__(name, network.names, on_room=lambda: None)
-        self._network = network
+        self._network, self.open = network, network.open
         self._window: Counter[str] = Counter()  # frames by sender, in flight to us or unread
         self._blocked: dict[str, asyncio.Event] = {}  # our own waiting sends, by receiver
         self._sends_left, self._then = math.inf, _nothing
@@ -405,12 +402,12 @@ class SimulatedEndpoint(InProcessEndpoint):
         if to == self.name:
             raise InputError("to", to, "another party of this network")
         receiver = self._network.endpoint(to)
-        check_frame(frame)
+        check_size(len(frame))
         self.check_open(to)
         while receiver.has_no_room_for(self.name):
             await self._blocked.setdefault(to, asyncio.Event()).wait()
             self.check_open(to)
-        receiver.expect(self.name, bytes(frame))
+        receiver.expect(self, bytes(frame))
         self._sends_left -= 1
         if not self._sends_left:
             await self._network.routes.departed(self.name, to)
@@ -425,25 +422,26 @@ class SimulatedEndpoint(InProcessEndpoint):
         """Whether a sender must wait."""
         return self._window[sender] >= QUEUED_FRAMES_MAX
 
-    def expect(self, sender: str, frame: bytes) -> None:
+    def expect(self, sender: "SimulatedEndpoint", frame: bytes) -> None:
         """Let a frame travel to us.
 
         It is lost if the connection breaks meanwhile, or the sender crashes before it has left.
         """
-        if sender in self.gone:
+        ends = source, target = sender.name, self.name
+        if source in self.gone:
             return  # we have noticed a break that the sender has not
-        self._window[sender] += 1
-        breaks = self._network.breaks(sender, self.name)
-        routes, origin = self._network.routes, self._network.endpoint(sender)
-        arrival = routes.send(sender, self.name, frame_size(frame))
-        departure = routes.departure(sender, self.name)
+        self._window[source] += 1
+        routes, breaks = self._network.routes, self._network.breaks
+        before = breaks.get(ends)
+        links = routes.links(source, target)
+        arrival = routes.send_along(links, frame_size(frame))
+        departure = links[0].departure_seconds
 
         def arrive(_: object) -> None:
-            has_left = departure <= origin.crashed_seconds
-            if has_left and breaks == self._network.breaks(sender, self.name):
-                self.inbox.put((sender, frame))
+            if departure <= sender.crashed_seconds and breaks.get(ends) == before:
+                self.inbox.put(source, frame)
             else:
-                self._make_room(sender)
+                self._make_room(source)
 
         arrival.callbacks.append(arrive)
 
@@ -452,7 +450,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         if loss.peer in self.gone:
             return
         self.gone[loss.peer] = loss
-        self.inbox.put(loss)
+        self.inbox.put(loss.peer, loss)
         self.unblock(loss.peer)
 
     def welcome(self, peer: str) -> None:
@@ -472,10 +470,10 @@ class SimulatedEndpoint(InProcessEndpoint):
 
     @override
     def attach(self, sink: Sink) -> None:
-        def take(item: Item) -> None:
+        def take(peer: str, item: bytes | PeerLost) -> None:
             if not isinstance(item, PeerLost):
-                self._make_room(item[0])
-            hand_over(item, sink)
+                self._make_room(peer)
+            sink(peer, item)
 
         self.inbox.attach(take)
 

@@ -288,7 +288,7 @@ class Connection(asyncio.Protocol, ABC):
             self.heard(message)
 
     def _deliver(self, frame: bytes) -> None:
-        self._hub.inbox.put((self.peer, frame))
+        self._hub.inbox.put(self.peer, frame)
 
     def _conclude(self, outcome: ConnectionRefusal | None) -> None:
         if not self.greeted.done():
@@ -541,7 +541,7 @@ class Links:
         self._unacknowledged.add(peer)
         loss = PeerLost(peer, orderly=orderly)
         loss.__cause__ = cause
-        self.inbox.put(loss)
+        self.inbox.put(peer, loss)
         self.pulse()
 
     def hand_out(self) -> None:

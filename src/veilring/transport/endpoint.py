@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from veilring.errors import EndpointClosed, InputError, PeerLost, VeilringError
 from veilring.transport.frames import check_frame
+from veilring.transport.messages import Envelope, open_frame
 
 Sink = Callable[[str, bytes | PeerLost], None]
 """A callback for a frame with its sender, or a peer with its loss; it returns at once, without an
@@ -48,6 +49,8 @@ class Endpoint(ABC):
 
     name: str
     """The roster name of the endpoint's party."""
+    open: Callable[[bytes], Envelope] = staticmethod(open_frame)
+    """Reads a frame up to the session and the kind of its message, or raises `FrameError`."""
 
     @property
     @abstractmethod
@@ -109,18 +112,6 @@ class Endpoint(ABC):
         """Disappear at once, as if the process had been killed. Idempotent."""
 
 
-Item = tuple[str, bytes] | PeerLost
-"""A sender and its frame, or the loss of a peer."""
-
-
-def hand_over(item: Item, sink: Sink) -> None:
-    """Pass an item to a node's sink."""
-    if isinstance(item, PeerLost):
-        sink(item.peer, item)
-    else:
-        sink(*item)
-
-
 class Inbox:
     """The queue behind an endpoint's `receive`, in the order of arrival.
 
@@ -130,9 +121,9 @@ class Inbox:
 
     def __init__(self, owner: str, on_room: Callable[[], None]) -> None:
         self._owner, self._on_room = owner, on_room
-        self._arrived: deque[Item] = deque()
+        self._arrived: deque[tuple[str, bytes | PeerLost]] = deque()
         self._waiting: asyncio.Future[None] | None = None
-        self._sink: Callable[[Item], None] | None = None
+        self._sink: Sink | None = None
         self.closed = False
 
     @property
@@ -140,30 +131,30 @@ class Inbox:
         """Whether senders must wait."""
         return len(self._arrived) >= QUEUED_FRAMES_MAX and not self.closed
 
-    def put(self, item: Item) -> None:
-        """Append a frame and its sender, or a loss."""
+    def put(self, peer: str, item: bytes | PeerLost) -> None:
+        """Append a frame of a peer, or its loss."""
         if self.closed:
             return
         if self._sink is not None:
-            self._sink(item)
+            self._sink(peer, item)
             return
-        self._arrived.append(item)
+        self._arrived.append((peer, item))
         self._wake()
 
-    def attach(self, sink: Callable[[Item], None]) -> None:
+    def attach(self, sink: Sink) -> None:
         """Pass all items, present and future, to a sink; the queue stays empty."""
         while self._arrived:
-            sink(self._arrived.popleft())
+            sink(*self._arrived.popleft())
         self._sink = sink
         self._on_room()
 
     def forget(self, peer: str) -> None:
         """Drop the frames of a peer."""
-        kept = [item for item in self._arrived if isinstance(item, PeerLost) or item[0] != peer]
+        kept = [each for each in self._arrived if each[0] != peer or isinstance(each[1], PeerLost)]
         self._arrived = deque(kept)
         self._on_room()
 
-    def take_all(self) -> list[Item]:
+    def take_all(self) -> list[tuple[str, bytes | PeerLost]]:
         """Take all available items, without waiting."""
         taken = list(self._arrived)
         self._arrived.clear()
@@ -177,12 +168,12 @@ class Inbox:
                 raise EndpointClosed(f"the endpoint of {self._owner} is closed")
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        item = self._arrived.popleft()
+        peer, item = self._arrived.popleft()
         if len(self._arrived) == QUEUED_FRAMES_MAX - 1:
             self._on_room()
         if isinstance(item, PeerLost):
             raise item
-        return item
+        return peer, item
 
     def close(self) -> None:
         """Drop all items and wake a waiting `get`."""
@@ -260,7 +251,7 @@ class MemoryNetwork:
         """Tell every other endpoint, once, that a party is gone."""
         for name, endpoint in self._endpoints.items():
             if name != gone:
-                endpoint.deliver(PeerLost(gone, orderly=orderly))
+                endpoint.deliver(gone, PeerLost(gone, orderly=orderly))
 
 
 class MemoryEndpoint(InProcessEndpoint):
@@ -284,18 +275,18 @@ class MemoryEndpoint(InProcessEndpoint):
         while receiver.inbox.is_full:
             await receiver.change()
             self.check_open(to)
-        receiver.deliver((self.name, bytes(frame)))
+        receiver.deliver(self.name, bytes(frame))
 
     async def change(self) -> None:
         """Wait until a frame is read, a peer is gone or this endpoint ends."""
         await self._room.wait()
 
-    def deliver(self, item: Item) -> None:
+    def deliver(self, peer: str, item: bytes | PeerLost) -> None:
         """Append a frame, or the loss of a peer, to the inbox."""
         if isinstance(item, PeerLost):
-            self.gone[item.peer] = item
+            self.gone[peer] = item
             self._room.set()  # a sender that waits for us may itself be the one that is gone
-        self.inbox.put(item)
+        self.inbox.put(peer, item)
         if self.inbox.is_full:
             self._room.clear()
         if self._sink is not None and not self._handing_over:
@@ -305,8 +296,8 @@ class MemoryEndpoint(InProcessEndpoint):
 
     def _hand_over(self, sink: Sink) -> None:
         self._handing_over = False
-        for item in self.inbox.take_all():
-            hand_over(item, sink)
+        for peer, item in self.inbox.take_all():
+            sink(peer, item)
 
     @override
     def attach(self, sink: Sink) -> None:

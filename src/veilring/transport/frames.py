@@ -72,6 +72,7 @@ def unpack(body: bytes) -> WireValue:
         if len(body) > _HARMLESS_BYTES:
             _require_whole(body)
             counted = _Containers()
+        items_max = min(ITEMS_MAX, len(body))
         # A timestamp (a built-in extension of msgpack) is read as a number of seconds, so the
         # result is always a `WireValue`.
         value: WireValue = msgpack.unpackb(
@@ -80,8 +81,8 @@ def unpack(body: bytes) -> WireValue:
             ext_hook=_unpack_array,
             list_hook=counted,
             object_hook=counted,
-            max_array_len=min(ITEMS_MAX, len(body)),
-            max_map_len=min(ITEMS_MAX, len(body)),
+            max_array_len=items_max,
+            max_map_len=items_max,
             timestamp=_TIMESTAMP_AS_FLOAT,
         )
     except FrameError:
@@ -187,9 +188,10 @@ def check_frame(frame: bytes) -> None:
     check_size(len(frame))
 
 
-def check_size(size: int, what: str = "a frame") -> None:
-    """Refuse a number of bytes that no frame has."""
+def check_size(size: int, kind: str = "") -> None:
+    """Refuse a number of bytes that no frame has, or no message of a kind."""
     if not 0 < size <= FRAME_BYTES_MAX:
+        what = f"a message {kind}" if kind else "a frame"
         allowed = f"1 to {FRAME_BYTES_MAX:,}; split a larger message into several"
         helper = "as `send_chunks` of veilring.protocols.chunks does"
         raise FrameError(f"{what} of {size:,} bytes; allowed: {allowed}, {helper}")

@@ -4,7 +4,7 @@ A message is a frozen pydantic model whose class defines its `kind`. On the wire
 MessagePack list `[session, kind, field, field, …]`, with fields in the order of their declaration.
 """
 
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Unpack
+from typing import Annotated, Any, ClassVar, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class Message(BaseModel):
     def __init__(self, **fields: Any) -> None:
         """Refuse values that do not fit their fields."""
         try:
-            super().__init__(**fields)
+            self.__pydantic_validator__.validate_python(fields, self_instance=self)
         except ValidationError as error:
             raise _mistake(self.kind, error) from None
 
@@ -142,7 +142,7 @@ def encode(session: bytes, message: Message) -> bytes:
     """
     fields = message.fields()
     # before a frame of any size is built
-    check_size(SESSION_BYTES + sum(map(_size, fields)), f"a message {message.kind}")
+    check_size(SESSION_BYTES + sum(map(_size, fields)), message.kind)
     return pack((session, message.kind, *fields))
 
 
@@ -156,24 +156,31 @@ def _size(field: WireValue) -> int:
     return 0
 
 
-class Envelope(NamedTuple):
+class Envelope:
     """A frame whose session and kind of message were read.
 
     A frame may arrive before the module that defines its kind was imported, and from an unrelated
     peer: its fields are decoded and validated only when the message is requested.
     """
 
-    session: bytes
-    kind: str
-    body: bytes
+    __slots__ = ("_body", "_message", "kind", "session")
+
+    def __init__(self, session: bytes, kind: str, body: bytes) -> None:
+        self.session, self.kind, self._body = session, kind, body
+        self._message: Message | None = None
 
     def fields(self) -> tuple[WireValue, ...]:
         """Return the values of the fields, which may fit no kind of message."""
-        said = unpack(self.body)
+        said = unpack(self._body)
         return said[_ENVELOPE_ITEMS:] if isinstance(said, tuple) else ()
 
     def message(self) -> Message:
-        """Return the message."""
+        """Return the message, always the same one."""
+        if self._message is None:
+            self._message = self._read()
+        return self._message
+
+    def _read(self) -> Message:
         fields = self.fields()
         message_type = _KINDS.get(self.kind)
         if message_type is None:

@@ -65,28 +65,33 @@ class TokenBuckets:
 
     def left(self, key: str) -> float:
         """Return the remaining budget of a key."""
+        return self._left(key, self._clock())
+
+    def _left(self, key: str, now: float) -> float:
         spent, at = self._spent.get(key, (0.0, 0.0))
-        return self._burst - max(0.0, spent - (self._clock() - at) * self._per_second)
+        return self._burst - max(0.0, spent - (now - at) * self._per_second)
 
     def spend(self, key: str) -> bool:
         """Take 1 from a key's budget; if there is less, take nothing and return `False`."""
-        left = self.left(key)
+        now = self._clock()
+        left = self._left(key, now)
         if left < 1:
             return False
-        self._put(key, left - 1)
+        self._put(key, left - 1, now)
         return True
 
     def refund(self, key: str) -> None:
         """Give 1 back."""
-        self._put(key, min(self._burst, self.left(key) + 1))
+        now = self._clock()
+        self._put(key, min(self._burst, self._left(key, now) + 1), now)
 
-    def _put(self, key: str, left: float) -> None:
+    def _put(self, key: str, left: float, now: float) -> None:
         self._spent.pop(key, None)
         if left < self._burst:
-            self._spent[key] = (self._burst - left, self._clock())
+            self._spent[key] = (self._burst - left, now)
         # The least recently used key is first; keys with a full budget are forgotten.
-        oldest = next(iter(self._spent), None)
-        if oldest is not None and self.left(oldest) >= self._burst:
+        oldest = next(iter(self._spent), key)
+        if oldest != key and self._left(oldest, now) >= self._burst:
             del self._spent[oldest]
 
 

@@ -28,7 +28,7 @@ from veilring.transport.connection import (
     Outgoing,
     complete_handshake,
 )
-from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint, Item, Sink, hand_over
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint, Sink
 from veilring.transport.frames import check_frame
 from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal
 from veilring.transport.listener import Listener, bind
@@ -172,10 +172,10 @@ class TlsEndpoint(Endpoint):
 
     @override
     def attach(self, sink: Sink) -> None:
-        def take(item: Item) -> None:
+        def take(peer: str, item: bytes | PeerLost) -> None:
             if isinstance(item, PeerLost):
-                self._links.acknowledge_loss(item.peer)
-            hand_over(item, sink)
+                self._links.acknowledge_loss(peer)
+            sink(peer, item)
 
         self._links.inbox.attach(take)
 

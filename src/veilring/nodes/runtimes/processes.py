@@ -24,7 +24,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from itertools import count
@@ -363,7 +363,7 @@ class _Worker:
             f"{self.name} did not answer {ANSWER_GRACE_SECONDS:g} s after its limit of {limit:g} s"
         )
         busy = "its role computes or blocks without an `await`"
-        return replace(self._lost(), error=ClusterError(f"{late}: {busy}; its process was killed"))
+        return self._lost()._replace(error=ClusterError(f"{late}: {busy}; its process was killed"))
 
     async def _collect(self, control: _Control) -> None:
         try:
@@ -514,7 +514,7 @@ async def _play(control: _Control, node: Node, setup: _Setup, number: int, packe
         outcome = Outcome(node.name, error=failed)
     else:
         with watch_until(job.seconds):
-            outcome = await play_job(node, replace(job, given=job.given or resident))
+            outcome = await play_job(node, job, resident)
     problem = f"the outcome of {node.name} cannot be sent to another process"
     try:
         packed = pickle_item(outcome, problem)

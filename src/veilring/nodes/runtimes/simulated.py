@@ -5,7 +5,6 @@ import contextvars
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from time import thread_time
 from typing import Any, ClassVar, Final, Literal, TypeVar, cast
@@ -255,10 +254,10 @@ class Simulated(TasksRuntime):
 
     def _struck_job(self, name: str, job: Job) -> Job:
         if name in self._forgetful and not job.given:
-            return replace(job, role=_without_data, public={})
+            return job._replace(role=_without_data, public={})
         if self._compute:
-            job = replace(job, role=computing(job.role, self._compute))
-        return job if self._faults else replace(job, seconds=None)
+            job = job._replace(role=computing(job.role, self._compute))
+        return job if self._faults else job._replace(seconds=None)
 
     @override
     def _watching(self, jobs: Iterable[Job]) -> AbstractContextManager[None]:
@@ -267,7 +266,7 @@ class Simulated(TasksRuntime):
     @override
     def _begin(self, name: str, job: Job) -> asyncio.Task[Outcome]:
         environment = self._loop.environment
-        playing = play_job(self._nodes[name], job, lambda: environment.now)
+        playing = play_job(self._nodes[name], job, self._own(name), lambda: environment.now)
         context = contextvars.copy_context()
         context.run(OWN_CLOCK.set, self._clocks.get(name))
         return self._loop.create_task(playing, name=name, context=context)
@@ -283,7 +282,7 @@ class Simulated(TasksRuntime):
 def _as_seen_from_outside(outcome: Outcome) -> Outcome:
     """Report a crashed party as lost, as the launcher of its process would."""
     if isinstance(outcome.error, EndpointClosed):
-        return replace(outcome, error=PeerLost(outcome.party))
+        return outcome._replace(error=PeerLost(outcome.party))
     return outcome
 
 

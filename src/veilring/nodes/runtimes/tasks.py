@@ -5,7 +5,6 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
 from typing import ClassVar, Final, NamedTuple
@@ -59,10 +58,13 @@ class Runtime(ABC):
         """End all parties completely. May be called twice."""
 
 
-async def play_job(node: Node, job: Job, clock: Callable[[], float] | None = None) -> Outcome:
+async def play_job(
+    node: Node, job: Job, resident: tuple[object, ...], clock: Callable[[], float] | None = None
+) -> Outcome:
     """Play a job at a node; any error becomes part of the outcome and is never raised.
 
     Args:
+        resident: The party's resident data, if there is any, for a job without a private input.
         clock: The true time in seconds; by default the event loop's.
     """
     clock = clock or asyncio.get_running_loop().time
@@ -77,7 +79,7 @@ async def play_job(node: Node, job: Job, clock: Callable[[], float] | None = Non
             job.role if job.adversary is None else corrupt(job.role, job.adversary),
             job.session,
             job.parties,
-            *job.given,
+            *(job.given or resident),
             observers=observers,
             seconds=job.seconds,
             tolerant=False,
@@ -171,9 +173,7 @@ class TasksRuntime(Runtime):
     @override
     async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
         with self._watching(jobs.values()):
-            return await asyncio.gather(
-                *(self._begin(name, self._with_own(name, job)) for name, job in jobs.items())
-            )
+            return await asyncio.gather(*(self._begin(name, job) for name, job in jobs.items()))
 
     def _watching(self, jobs: Iterable[Job]) -> AbstractContextManager[None]:
         """Watch the loop of all parties, to end a step that lasts too long."""
@@ -181,12 +181,11 @@ class TasksRuntime(Runtime):
         return watch_until(max(limits, default=None))
 
     def _begin(self, name: str, job: Job) -> asyncio.Task[Outcome]:
-        return asyncio.create_task(play_job(self._nodes[name], job), name=name)
+        return asyncio.create_task(play_job(self._nodes[name], job, self._own(name)), name=name)
 
-    def _with_own(self, name: str, job: Job) -> Job:
-        if job.given or name not in self._resident:
-            return job
-        return replace(job, given=(self._resident[name],))
+    def _own(self, name: str) -> tuple[object, ...]:
+        """Return the resident data of a party, if there is any."""
+        return (self._resident[name],) if name in self._resident else ()
 
     @override
     async def stop(self) -> None:

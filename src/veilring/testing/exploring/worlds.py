@@ -273,9 +273,9 @@ class _World:
             Cluster(parties, runtime=runtime, own=subject.own(), seed=world.seed) as cluster,
             aclosing(self._numbers()) as numbers,
         ):
-            alive = parties
+            alive, calm_from = parties, world.calm_from
             async for number in numbers:
-                if clock() >= world.calm_from:
+                if clock() >= calm_from:
                     alive = tuple(name for name in parties if name not in runtime.crashed)
                 if subject.can_do_with(alive):
                     explored.runs.append(Start(number, clock()))
@@ -346,18 +346,20 @@ class _World:
 
         A wait for a message may end with the limit: a fault may have lost the message.
         """
-        faults = [fault for fault in self.world.faults if fault.start < end]
-        ends = (fault.end if fault.end < math.inf else fault.start for fault in faults)
-        quiet = end - max([start, *ends])
         for party, standing, error in ((o.party, o.standing, o.error) for o in outcomes):
             is_working = standing is not None and standing.is_working
             if isinstance(error, Deadlock):
                 yield f"{party} cannot end without any fault: {error}"
-            elif isinstance(error, SessionTimeout) and is_working and quiet >= QUIET_SECONDS:
-                yield (
-                    f"{party} was still busy after {error.seconds:g} s, though it waited for no"
-                    f" message and no fault struck in the last {quiet:.1f} s: it may retry for ever"
-                )
+            elif isinstance(error, SessionTimeout) and is_working:
+                faults = [fault for fault in self.world.faults if fault.start < end]
+                ends = (fault.end if fault.end < math.inf else fault.start for fault in faults)
+                quiet = end - max([start, *ends])
+                if quiet >= QUIET_SECONDS:
+                    yield (
+                        f"{party} was still busy after {error.seconds:g} s, though it waited for no"
+                        f" message and no fault struck in the last {quiet:.1f} s: it may retry for"
+                        " ever"
+                    )
 
     def _record(self, outcomes: Sequence[Outcome]) -> None:
         if self.trace is not None:

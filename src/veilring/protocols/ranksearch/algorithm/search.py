@@ -169,13 +169,14 @@ class IntervalSearch:
     def __init__(self, queries: int, upper: float, arity: int) -> None:
         require(0 < upper < np.inf, "upper", upper, "a positive, finite number")
         require(ARITY_MIN <= arity <= ARITY_MAX, "arity", arity, f"{ARITY_MIN} to {ARITY_MAX}")
-        self._upper, self._arity = upper, arity
+        self._arity = arity
         self._lo = np.full(queries, _BELOW_ZERO, dtype=np.int64)
         self._hi = np.full(queries, pattern_of(upper))
         self._ends = np.full(queries, End.SEARCHING, dtype=np.uint8)
         self._steps: list[int] = []
         self._shared: list[StepSizes] = []
-        self._next = StepSizes(0, queries * len(first_cuts(upper, arity)), queries, 0)
+        self._first = first_cuts(upper, arity)
+        self._next = StepSizes(0, queries * len(self._first), queries, 0)
 
     @property
     def is_first(self) -> bool:
@@ -190,9 +191,8 @@ class IntervalSearch:
         ends_early = len(queries) < len(self._ends)
         sometimes("a search ends for some queries before others", ends_early)
         if self.is_first:
-            cuts = first_cuts(self._upper, self._arity)
-            owner = np.repeat(np.arange(len(queries)), len(cuts))
-            return Asked(queries, owner, np.tile(cuts, len(queries)))
+            owner = np.repeat(np.arange(len(queries)), len(self._first))
+            return Asked(queries, owner, np.tile(self._first, len(queries)))
         owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self._arity)
         return Asked(queries, owner, patterns)
 
@@ -207,7 +207,7 @@ class IntervalSearch:
         self._lo[open_] = reach.under(asked.patterns, self._lo[open_])
         self._hi[open_] = reach.above(asked.patterns, self._hi[open_])
         alone = self._hi[open_] - self._lo[open_] == 1
-        self._ends[open_] = np.select([few, alone], [End.FEW, End.TIED], End.SEARCHING)
+        self._ends[open_] = np.where(few, End.FEW, np.where(alone, End.TIED, End.SEARCHING))
         self._steps.append(len(asked))
         self._shared.append(self._next._replace(tests=len(asked)))
         going_on = np.flatnonzero(self._ends == End.SEARCHING)
@@ -276,7 +276,7 @@ class TotalsSearch(IntervalSearch):
         most = (self._parties - 1) * (self._k + 1)
         floor = self._floor[open_] - own_floor
         ceiling = np.minimum(self._ceiling[open_] - own_ceiling, most)
-        rising = (np.diff(others) >= 0) | (np.diff(asked.owner) > 0)
+        rising = (others[1:] >= others[:-1]) | (asked.owner[1:] > asked.owner[:-1])
         bounded = (floor[asked.owner] <= others) & (others <= ceiling[asked.owner])
         return bool(rising.all() and bounded.all())
 
