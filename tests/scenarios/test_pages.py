@@ -350,7 +350,7 @@ def test_a_line_above_the_pooled_classifier_loses_nothing(comparison: SystemComp
 
 
 def test_a_run_that_is_no_better_than_the_majority_class_says_so(finished: Path) -> None:
-    """The words stand beside the accuracy, also if both are equal."""
+    """The words follow the accuracy, also if both are equal."""
     report = read_folder(finished).report
     assert isinstance(report, Report)
     assert "majority" not in accuracies(report)[0].meaning
