@@ -619,7 +619,7 @@ def timeout_at(environment: Environment, instant: float, value: object = None) -
         if math.isnan(instant):
             raise InputError("instant", instant, "seconds on the simulated clock")
     place = (due, NORMAL, next(environment._eid), event)  # noqa: SLF001  (as in `schedule`)
-    heapq.heappush(environment._queue, place)  # noqa: SLF001
+    heapq.heappush(environment._queue, place)  # noqa: SLF001  (likewise)
     return event
 
 
