@@ -170,14 +170,15 @@ with name_missing_extras():
 # The learning runs are cut into parts; attackers that learn from the others are judged on a part.
 _PARTS: Final = 5
 # Fewer judged runs often mistake which attacker is best. More parts are not worth their time: for
-# each of them all attackers learn again. So a part has this size if the others are as large.
+# each of them all attackers learn again. So a part has this size, or is half of a small audit's.
 _JUDGED_MIN: Final = 400
 # Rare outcomes reveal the most; scikit-learn's leaves of 20 runs would blur those of small audits.
 _LEAF_RUNS: Final = 10
 # Many small trees, each branch of which chooses among a few coordinates: most of these reveal
-# nothing, and the best one alone would hide what others add.
-_TREES: Final = 200
-_STEP: Final = 0.05
+# nothing, and the best one alone would hide what others add. Twice as many trees with half of the
+# step take twice as long, and gain at most 0.02 of a weak leak's advantage.
+_TREES: Final = 100
+_STEP: Final = 0.1
 _LEAVES: Final = 8
 _EXAMINED: Final = 0.1
 # The number of coordinates whose likelihoods the third attacker multiplies, as if independent.
@@ -220,8 +221,7 @@ def _learn_best(columns: Columns, labels: Labels, seed: int) -> Learned:
     order = np.random.default_rng(seed).permutation(len(labels))
     right = dict.fromkeys(_makers, 0)
     judged = 0
-    full_parts = len(labels) // _JUDGED_MIN
-    parts = min(full_parts, _PARTS) if full_parts > 1 else _PARTS
+    parts = min(max(len(labels) // _JUDGED_MIN, 2), _PARTS)
     for part in np.array_split(order, parts):
         if judged >= _JUDGED_MIN:
             break

@@ -258,14 +258,16 @@ class Layout:
         """Return the leaves of all runs by their place."""
         found: dict[Place, list[Leaf | None]] = {}
         for run, part in enumerate(parts):
-            here = dict(part.others)
-            for slot in self._slots:
-                seen = part.slots.get(slot[:4])
+            for place, leaf in part.others.items():
+                found.setdefault(place, [None] * len(parts))[run] = leaf
+        for slot in self._slots:  # the name of a message is the same in all runs
+            named, key, here = str(slot), slot[:4], dict[str, list[Leaf | None]]()
+            for run, part in enumerate(parts):
+                seen = part.slots.get(key)
                 if seen is not None and seen[0].message.kind == slot.kind:
                     for path, leaf in find_leaves(seen[0].message):
-                        here[Place(str(slot), path, slot)] = leaf
-            for place, leaf in here.items():
-                found.setdefault(place, [None] * len(parts))[run] = leaf
+                        here.setdefault(path, [None] * len(parts))[run] = leaf
+            found |= {Place(named, path, slot): leaves for path, leaves in here.items()}
         return found
 
     def _blocks(self, parts: Sequence[_Parts]) -> dict[Place, Block]:
