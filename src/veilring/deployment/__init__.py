@@ -19,6 +19,7 @@ from veilring.deployment.duties import (
     load_config_of,
     perform,
     serve,
+    start_of,
 )
 
 __all__ = (
@@ -34,4 +35,5 @@ __all__ = (
     "load_config_of",
     "perform",
     "serve",
+    "start_of",
 )

@@ -301,6 +301,10 @@ class Member:
         """The time at which the certificate ends, in UTC."""
         return read_certificate(self.certificate)[1].not_valid_after_utc
 
+    def days_left(self, now: dt.datetime) -> int:
+        """Return the number of whole days until the certificate ends; negative after that."""
+        return (self.expires - now).days
+
     @cached_property
     def previous_fingerprint(self) -> str:
         """The SHA-256 of its previous key, in hexadecimal; empty if it has none."""
