@@ -63,7 +63,8 @@ def check_command(
         typer.echo(json.dumps(done, indent=2))
     else:
         for each in checks:
-            typer.echo(f"{each.outcome:8} {each.name:{_NAME_WIDTH}} {each.found}")
+            found = " ".join(each.found.split())  # one line
+            typer.echo(f"{each.outcome:8} {each.name:{_NAME_WIDTH}} {found}")
     if "failed" in outcomes:
         raise typer.Exit(_EXIT_FAILED)
     if strict and "warning" in outcomes:

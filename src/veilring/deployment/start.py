@@ -253,7 +253,7 @@ def _made(name: str, step: Callable[[], object], log: logging.Logger, errors: se
         try:
             found = step()
         except (VeilringError, OSError) as error:
-            text = str(error)
+            text = "; ".join([str(error), *getattr(error, "__notes__", ())])
             if text in errors:
                 return Check(name, "skipped", "it needs what has failed above")
             errors.add(text)
