@@ -174,7 +174,7 @@ async def test_a_party_compares_terms_without_a_connection(deploy: Deploy) -> No
             assert compared is None
         assert (other.connected, other.refused) == ((), 2)
         terms = (folder / "terms.toml").read_text()
-        (folder / "terms.toml").write_text(f"{terms}\nk = 11\n")
+        (folder / "terms.toml").write_text(f"{terms}\n[protocol]\nk = 11\n")
         changed = await asyncio.to_thread(member_start(folder, "party-2").run, peers=True)
         found = {each.name: each for each in changed if "peer" in each.name}
         assert found["peer party-1"].outcome == "failed"
@@ -228,7 +228,7 @@ async def test_a_status_counts_sessions_refusals_and_budgets_and_has_no_rows(
         answer = await ask(folder / "analyst-0.toml", folder / "analyst-0.csv")
         async with Client(load_config(folder / "analyst-1.toml")).connect() as connection:
             with pytest.raises(SessionAborted, match="NotOffered"):
-                await connection.run(opening(request_status, STATUS, bytes(32)), [])
+                await connection.run(opening(request_status, STATUS, bytes(32)), [bytes(32)])
         used = await status_of(config)
         assert used["sessions"]["finished"] == 1
         assert used["refusals"] == {"NotOffered": 1}

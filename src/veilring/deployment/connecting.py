@@ -79,10 +79,9 @@ class Meeting:
         self.node = node
         self._endpoint, self._log, self._status = endpoint, log, status
 
-    def answer(self, offers: Mapping[str, Offer]) -> Service:
-        """Return the service that answers requests for the offers, once its context is entered."""
-        self._status.service = service = Service(self.node, offers)
-        return service
+    def watch(self, service: Service) -> None:
+        """Tell the status which service answers requests."""
+        self._status.service = service
 
     async def all_here(self, seconds: float = PEERS_SECONDS) -> None:
         """Wait until all others are connected, and log the missing ones once a minute.

@@ -39,6 +39,7 @@ from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
+from veilring.nodes.service import Service
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.ledger import LEDGER, open_ledger
@@ -280,7 +281,8 @@ async def serve_member(
             kept = membership.keep(rows, file)
         async with start.server.meet(terms.keys, totals) as met:
             member = take_part(met.node, till)
-            async with met.answer(member.offers()):
+            async with Service(met.node, member.offers()) as service:
+                met.watch(service)
                 await met.all_here()
                 _log.info("%s is ready", met.node.name)
                 if on_ready is not None:

@@ -125,7 +125,9 @@ class Status:
             refusals={**(counts.refused if counts else {}), **refusals},
             certificate_days={each.name: each.days_left(now) for each in self._roster.members},
             budget=budget,
-            last_error=None if error is None else (round(loop_time() - error[0], _DECIMALS), error[1]),
+            last_error=None
+            if error is None
+            else (round(loop_time() - error[0], _DECIMALS), error[1]),
         )
 
     @asynccontextmanager
