@@ -71,7 +71,7 @@ def test_a_check_of_each_system_reports_one_line_each_and_changes_nothing(
 
 
 def test_all_errors_are_found_at_once_and_serving_stops_at_the_first(deploy: Deploy) -> None:
-    """A check that needs what has failed is skipped, the others are made; the exit code is 2."""
+    """A check that depends on a failed one is skipped, the others are made; the exit code is 2."""
     owner = deploy("owner")
     owner.edit("owner.toml", "total = 4.0", "total = 5.0")
     config = load_config(owner.folder / "owner.toml")
@@ -160,7 +160,7 @@ def test_an_implausible_clock_and_certificates_that_end_are_found(deploy: Deploy
 
 
 async def test_a_party_compares_terms_without_a_connection(deploy: Deploy) -> None:
-    """Equal terms are ok, other terms fail with the keys, and silence is a warning."""
+    """Equal terms pass, other terms fail with the keys, and silence is a warning."""
     folder = deploy("ring").folder
     starts = [member_start(folder, name) for name in ("party-0", "party-1", "party-2")]
     asked = starts[1].server
@@ -187,7 +187,7 @@ async def test_a_party_compares_terms_without_a_connection(deploy: Deploy) -> No
 
 
 def member_start(folder: Path, name: str) -> MemberStart:
-    """Return what a member reads before it serves."""
+    """Return the checks at the start of a member."""
     config: Any = load_config(folder / f"{name}.toml")
     return MemberStart(config)
 

@@ -67,7 +67,7 @@ class CollectorConfig(ServerConfig, StateConfig):
 
 
 class CollectorStart(Start[CollectorConfig]):
-    """What a collector reads before it serves."""
+    """The checks at the start of a collector."""
 
     @cached_property
     def terms(self) -> SurveyTerms:

@@ -225,7 +225,7 @@ class ServerConfig(TermsConfig):
     Attributes:
         listen: The address at which to listen; loopback by default.
         socket: The Unix socket of `veilring status`; by default the name of the state file, or of
-            this file if there is none, with the ending `.sock`.
+            this file for a role without state, with the ending `.sock`.
     """
 
     listen: AnAddress = LOOPBACK

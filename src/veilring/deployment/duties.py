@@ -135,7 +135,7 @@ def perform(config: Config | Path | str, what: str, *given: object) -> Coroutine
 
 
 def start_of(config: Config) -> "Start[Any]":
-    """Return what a party reads and checks before it serves."""
+    """Return the checks at the start of a party."""
     start: Start[Any] = _performed(config, "start")
     return start
 

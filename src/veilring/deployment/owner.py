@@ -104,7 +104,7 @@ class OwnerConfig(ServerConfig, StateConfig, ReadingConfig):
 
 
 class OwnerStart(Start[OwnerConfig]):
-    """What a data owner reads before it serves."""
+    """The checks at the start of a data owner."""
 
     @cached_property
     def terms(self) -> OwnerTerms:

@@ -198,7 +198,7 @@ class ClientConfig(AskingConfig):
 
 
 class MemberStart(Start[MemberConfig]):
-    """What a member reads before it serves.
+    """The checks at the start of a member.
 
     Args:
         kind: The model of the terms.

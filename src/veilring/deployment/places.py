@@ -260,7 +260,7 @@ class PlacesConfig(ServerConfig):
 
 
 class PlacesStart(Start[PlacesConfig]):
-    """What a server of places reads before it serves."""
+    """The checks at the start of a server of places."""
 
     @cached_property
     def terms(self) -> PlacesTerms:

@@ -235,7 +235,7 @@ class PredictionServerConfig(ServerConfig, StateConfig):
 
 
 class PredictionStart(Start[PredictionServerConfig]):
-    """What a prediction server reads before it serves."""
+    """The checks at the start of a prediction server."""
 
     @cached_property
     def terms(self) -> PredictionTerms:

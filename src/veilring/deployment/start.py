@@ -1,4 +1,4 @@
-"""What a party reads and checks before it serves, as a list of named checks.
+"""The checks at the start of a party, by name.
 
 `veilring serve` makes the checks in order and stops at the first error. `veilring check` makes all
 of them, and those that serving makes by opening the state and the port. It changes nothing on disk.
@@ -54,7 +54,7 @@ class Check:
 
 
 class Start(Generic[C]):
-    """What a party reads before it serves, each file once.
+    """The checks at the start of a party, which reads each file once.
 
     Args:
         log: The log of the party.
@@ -255,7 +255,7 @@ def _made(name: str, step: Callable[[], object], log: logging.Logger, errors: se
         except (VeilringError, OSError) as error:
             text = "; ".join([str(error), *getattr(error, "__notes__", ())])
             if text in errors:
-                return Check(name, "skipped", "it needs what has failed above")
+                return Check(name, "skipped", "it depends on a check that failed")
             errors.add(text)
             return Check(name, "failed", text)
     said = [record.getMessage() for record in records]

@@ -30,7 +30,7 @@ from veilring.transport.tls import TlsEndpoint
 STATUS_SECONDS: Final = 5.0
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
-"""Messages to systemd: see sd_notify(3)."""
+"""Messages to systemd: see `sd_notify(3)`."""
 _SOCKET_MODE: Final = 0o600
 _CONNECTIONS: Final = "connection"
 _CHUNK: Final = 1 << 16
@@ -134,7 +134,7 @@ class Status:
     async def served(self, path: str, log: Logger) -> AsyncIterator[None]:
         """Answer at a Unix socket until the context is left.
 
-        A party works without it: if the socket cannot be made, only the log says so.
+        A party works without it: if the socket cannot be made, the log has a warning.
 
         Args:
             path: The path of the socket; empty for none.
