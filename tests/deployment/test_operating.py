@@ -64,7 +64,16 @@ def test_a_check_of_each_system_reports_one_line_each_and_changes_nothing(
     outcomes = {line.split()[1]: line.split()[0] for line in lines}
     warned = {"quotas"} if system == "survey" else set()
     assert {key for key, each in outcomes.items() if each != "ok"} <= warned
-    common = {"configuration", "identity", "clock", "terms", "certificates", "state", "port"}
+    common = {
+        "configuration",
+        "identity",
+        "clock",
+        "terms",
+        "certificates",
+        "state",
+        "port",
+        "socket",
+    }
     assert len(outcomes) == len(lines) > len(common)
     assert common < outcomes.keys()
     assert content(made.folder) == before
@@ -157,6 +166,19 @@ def test_an_implausible_clock_and_certificates_that_end_are_found(deploy: Deploy
     assert outcome("clock", late)[0] == "ok"
     assert outcome("certificates", late)[0] == "warning"
     assert "(days left: 6)" in outcome("certificates", late)[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("x" * 200, "the path is too long"), ("no/socket", "missing or read-only")]
+)
+def test_a_socket_that_cannot_be_made_is_a_warning(path: str, why: str, deploy: Deploy) -> None:
+    """The party would run without it, so the check does not fail."""
+    owner = deploy("owner")
+    owner.configure("owner", f'socket = "{path}"')
+    found = checked(owner, "owner", "--strict", code=1)["socket"]
+    assert found["outcome"] == "warning"
+    assert why in found["found"]
+    assert "Set `socket` in the configuration" in found["found"]
 
 
 async def test_a_party_compares_terms_without_a_connection(deploy: Deploy) -> None:

@@ -23,6 +23,7 @@ _EXIT_WAITING: Final = 1
 _EXIT_NOT_RUNNING: Final = 2
 _LOG_LINE: Final = "%(asctime)s %(name)s %(levelname)s: %(message)s"
 _NAME_WIDTH: Final = 14
+_NAMES_SHOWN: Final = 10  # of the members whose certificates end first
 
 
 def check_command(
@@ -72,7 +73,8 @@ def check_command(
 
 
 def _checks(config: Path, *, peers: bool) -> "list[Check]":
-    from veilring.deployment import load_config, start_of
+    from veilring.deployment import load_config
+    from veilring.deployment.duties import start_of
     from veilring.deployment.start import Check
     from veilring.errors import InputError
 
@@ -138,7 +140,9 @@ def _show(status: "StatusReport") -> None:
     for title, kinds in (("failures", sessions["failed"]), ("refusals", status["refusals"])):
         if kinds:
             typer.echo(f"{title:13} {_listed(kinds)}")
-    typer.echo(f"certificates  days left: {_listed(status['certificate_days'])}")
+    soonest = sorted(status["certificate_days"].items(), key=lambda each: each[1])
+    more = f" and {len(soonest) - _NAMES_SHOWN:,} more" if len(soonest) > _NAMES_SHOWN else ""
+    typer.echo(f"certificates  days left: {_listed(dict(soonest[:_NAMES_SHOWN]))}{more}")
     if status["last_error"] is not None:
         ago, text = status["last_error"]
         typer.echo(f"last error    {dt.timedelta(seconds=round(ago))} ago: {text}")

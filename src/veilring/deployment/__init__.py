@@ -19,7 +19,6 @@ from veilring.deployment.duties import (
     load_config_of,
     perform,
     serve,
-    start_of,
 )
 
 __all__ = (
@@ -35,5 +34,4 @@ __all__ = (
     "load_config_of",
     "perform",
     "serve",
-    "start_of",
 )

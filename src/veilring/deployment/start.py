@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing_extensions import override
 
 from veilring.deployment.config import ServerConfig, Terms
 from veilring.deployment.connecting import Server, expiry_warnings
-from veilring.deployment.status import Clock, StatusReport, read_status, utc_now
+from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
 from veilring.privacy.statefile import require_unused
 from veilring.transport.listener import bind
@@ -36,6 +37,8 @@ Step = tuple[str, Callable[[], object]]
 FREE_BYTES_LOW: Final = 256 << 20
 FREE_BYTES_MIN: Final = 8 << 20
 _MIB: Final = 1 << 20
+# The shortest limit among systems: that of macOS, less its final zero.
+SOCKET_BYTES_MAX: Final = 103
 # A state file that is this much younger than the present shows a clock that was set back.
 _CLOCK_SLACK: Final = dt.timedelta(hours=1)
 
@@ -109,6 +112,7 @@ class Start(Generic[C]):
         yield "certificates", self._certificates
         yield "state", self._state
         yield "port", self._port
+        yield "socket", self._socket
 
     @property
     def _state_file(self) -> Path | None:
@@ -174,6 +178,14 @@ class Start(Generic[C]):
             return f"{where}, at which the party is running"
         bind(self.config.listen, port).close()
         return f"{where} is free"
+
+    def _socket(self) -> str:
+        path = Path(self.config.socket)
+        if len(os.fsencode(path)) > SOCKET_BYTES_MAX:
+            warn_of_socket(path, "the path is too long", self.log)
+        elif not os.access(path.parent, os.W_OK):
+            warn_of_socket(path, "its folder is missing or read-only", self.log)
+        return str(path)
 
     def run(self, *, peers: bool = False) -> list[Check]:
         """Make all checks.

@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import os
 import socket
+import sqlite3
 import stat
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -104,7 +105,7 @@ class Status:
         """Return the present status."""
         budget = None
         if self._totals is not None:
-            with contextlib.suppress(InputError):  # the ledger is closed while a party ends
+            with contextlib.suppress(InputError, sqlite3.Error):  # it is closed, or its disk fails
                 budget = _budget(await asyncio.to_thread(self._totals))  # a charge may hold it
         now, absent = self._clock(), self._endpoint.absent()
         counts = None if self.service is None else self.service.counts
@@ -179,13 +180,18 @@ def _bound(path: Path, log: Logger) -> socket.socket | None:
         listening.listen()
     except OSError as error:
         listening.close()
-        log.warning(
-            "there is no socket for `veilring status` at %s: %s. Set `socket` in the configuration"
-            " to a short path in a folder that this user can write",
-            *(path, error.strerror or error),
-        )
+        warn_of_socket(path, error.strerror or str(error), log)
         return None
     return listening
+
+
+def warn_of_socket(path: Path, why: str, log: Logger) -> None:
+    """Log that a party has no socket."""
+    log.warning(
+        "there is no socket for `veilring status` at %s: %s. Set `socket` in the configuration to a"
+        " short path in a folder that this user can write",
+        *(path, why),
+    )
 
 
 def _remove_stale(path: Path) -> None:
@@ -208,17 +214,19 @@ def read_status(path: Path, seconds: float = STATUS_SECONDS) -> StatusReport | N
         InputError: If the socket belongs to another user.
         TimeoutError: If the party does not answer within the given time.
     """
+    if not hasattr(socket, "AF_UNIX"):
+        return None
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(seconds)
             connection.connect(str(path))
             text = b"".join(iter(lambda: connection.recv(_CHUNK), b""))
-    except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
-        return None
     except TimeoutError:
         raise
-    except OSError as error:
-        raise InputError("socket", path, f"the socket of a party ({error.strerror})") from error
+    except PermissionError as error:
+        raise InputError("socket", path, "the socket of a party of this user") from error
+    except OSError:  # missing, stale, or impossible
+        return None
     found: StatusReport | None = json.loads(text) if text else None
     return found
 

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final, Protocol, Self, TypeVar
 
-from veilring.errors import Busy, PeerLost, ProtocolViolation, TransportError, VeilringError
+from veilring.errors import (
+    Busy,
+    InputError,
+    PeerLost,
+    ProtocolViolation,
+    TransportError,
+    VeilringError,
+)
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast, broadcast_to_rest
 from veilring.nodes.session import TOO_MANY_SESSIONS, Abort, Open
@@ -219,21 +226,25 @@ class Service:
             if has_answered and has_left:
                 self.counts.finished += 1
                 return  # its goodbye arrived before our session ended
-            self._count_failure(error, f"{request.service} for {peer} failed: {error}")
+            self._count_failure(error, request.service, peer)
             line = "%s for %s failed: %s"
             what = f"{request.service}: {error}"
             self._lines.say(logging.WARNING, peer, what, line, request.service, peer, error)
         except Exception as error:  # noqa: BLE001  (a bug in one session may not end the service)
             what = f"{request.service}: {type(error).__name__}"
-            self._count_failure(error, f"{what}, for {peer}")  # its text may be anything
+            self._count_failure(error, request.service, peer)
             line = "%s for %s failed"
             self._lines.say(logging.ERROR, peer, what, line, request.service, peer, trace=True)
         finally:
             self._open[peer] -= 1
             self.counts.running -= 1
 
-    def _count_failure(self, error: Exception, text: str) -> None:
-        self.counts.failed[type(error).__name__] += 1
+    def _count_failure(self, error: Exception, service: str, peer: str) -> None:
+        name = type(error).__name__
+        self.counts.failed[name] += 1
+        # The text of any other error may contain a value of a request.
+        is_plain = isinstance(error, VeilringError) and not isinstance(error, InputError)
+        text = f"{service} for {peer} failed: {error if is_plain else name}"
         self.counts.last_error = loop_time(), text
 
     def _turn_down(self, peer: str, session: bytes, reason: str) -> None:

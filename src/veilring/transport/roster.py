@@ -296,7 +296,7 @@ class Member:
         if not 0 < self.port <= PORT_MAX:
             raise InputError("port", self.port, f"1 to {PORT_MAX}")
 
-    @property
+    @cached_property
     def expires(self) -> dt.datetime:
         """The time at which the certificate ends, in UTC."""
         return read_certificate(self.certificate)[1].not_valid_after_utc
