@@ -237,6 +237,9 @@ class MemberStart(Start[MemberConfig]):
         with _open_state(self.config, self.terms, self.server.roster, copy=True) as state:
             if state.till is not None:
                 self.log.info("%s", state.till.ledger.totals())
+            membership = self.terms.membership(len(self.parties))
+            if membership.memory is not None:
+                membership.keep(self.own[0], state.file)
             return state.file is not None
 
 

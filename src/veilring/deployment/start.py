@@ -23,6 +23,7 @@ from veilring.deployment.connecting import Server, expiry_warnings
 from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
 from veilring.privacy.statefile import require_unused
+from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
 from veilring.transport.roster import read_certificate
 from veilring.transport.tls import compare_terms
@@ -208,10 +209,19 @@ class Start(Generic[C]):
         except VeilringError:  # which the check of the identity has reported
             return ()
 
+    @cached_property
+    def _refusals(self) -> dict[str, ConnectionRefusal | None]:
+        """The refusals of all other parties, which are asked at once."""
+        server, terms = self.server, self.terms.keys
+
+        async def ask() -> list[ConnectionRefusal | None]:
+            every = (compare_terms(server.identity, server.roster, n, terms) for n in self.greeted)
+            return await asyncio.gather(*every)
+
+        return dict(zip(self.greeted, asyncio.run(ask()), strict=True))
+
     def _peer(self, name: str) -> str:
-        server = self.server
-        compared = compare_terms(server.identity, server.roster, name, self.terms.keys)
-        refusal = asyncio.run(compared)
+        refusal = self._refusals[name]
         if refusal is None:
             return "the roster, the formats and the terms are the same"
         if refusal.again:
