@@ -195,6 +195,13 @@ async def test_a_party_compares_terms_without_a_connection(deploy: Deploy) -> No
             compared = await compare_terms(me.identity, me.roster, asked.name, each.terms.keys)
             assert compared is None
         assert (other.connected, other.refused) == ((), 2)
+        many = {f"{n} {'x' * 40}": "y" * 100 for n in range(9)}  # more than a refusal shows
+        compared = await compare_terms(
+            me.identity, me.roster, asked.name, {**starts[0].terms.keys, **many}
+        )
+        assert compared is not None
+        assert compared.reason.startswith("it refused us: the terms differ: 0 xxx")
+        assert compared.reason.endswith(" more")
         terms = (folder / "terms.toml").read_text()
         (folder / "terms.toml").write_text(f"{terms}\n[protocol]\nk = 11\n")
         changed = await asyncio.to_thread(member_start(folder, "party-2").run, peers=True)

@@ -357,11 +357,11 @@ async def compare_terms(
         await endpoint.close()
     if refusal is None:  # an older version, which does not compare formats
         return None
-    before, found, differences = refusal.reason.partition(f"{_COMPARISON}: ")
-    others = differences.partition("; ")[2]
+    added = f"{_COMPARISON}: 1 at {identity.name}, nothing at {party}"
+    before, found, others = refusal.reason.partition(added)
     if not found:
         return refusal
-    return ConnectionRefusal(before + others) if others else None
+    return ConnectionRefusal(before + others.lstrip("; ")) if others else None
 
 
 def expected_peers(
