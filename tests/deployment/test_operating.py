@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import json
 import logging
+import re
 import socket
 import stat
 from collections.abc import AsyncIterator
@@ -271,6 +272,15 @@ async def test_a_status_counts_sessions_refusals_and_budgets_and_has_no_rows(
         assert set(used["certificate_days"]) == {"owner", "analyst-0", "analyst-1"}
         shown = await asyncio.to_thread(call, "status", folder / "owner.toml")
         assert "owner is ready" in shown.stdout
+        shown = await asyncio.to_thread(call, "status", folder / "owner.toml", "--metrics")
+        lines = shown.stdout.splitlines()
+        kinds = [line.split()[2] for line in lines if line.startswith("#")]
+        assert len(kinds) == len(set(kinds))
+        form = re.compile(r'[a-z_]+\{party="owner"(,[a-z]+="[\w.-]+")?\} [\d.]+')
+        assert all(form.fullmatch(line) for line in lines if not line.startswith("#"))
+        assert 'veilring_refusals_total{party="owner",reason="NotOffered"} 1' in lines
+        assert 'veilring_budget_spent{party="owner",unit="epsilon"} 1.0' in lines
+        assert 'veilring_client_budget_left{party="owner",client="analyst-0"} 1.0' in lines
 
 
 async def test_the_socket_is_private_and_only_a_stale_one_is_replaced(

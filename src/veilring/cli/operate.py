@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -86,7 +87,14 @@ def _checks(config: Path, *, peers: bool) -> "list[Check]":
     return [read, *start.run(peers=peers)]
 
 
-def status_command(config: ConfigFile, *, as_json: AsJson = False) -> None:
+def status_command(
+    config: ConfigFile,
+    *,
+    as_json: AsJson = False,
+    as_metrics: Annotated[
+        bool, typer.Option("--metrics", help="Print the numbers in the text format of Prometheus.")
+    ] = False,
+) -> None:
     """Print the status of a running party of this machine.
 
     Shows whether it is ready, or the parties that it waits for; its sessions, failures and
@@ -102,6 +110,7 @@ def status_command(config: ConfigFile, *, as_json: AsJson = False) -> None:
     For example:
 
         veilring status ada.toml --json
+        veilring status ada.toml --metrics > /var/lib/node_exporter/veilring.prom
     """
     from veilring.deployment import load_config
     from veilring.deployment.config import ServerConfig
@@ -117,10 +126,13 @@ def status_command(config: ConfigFile, *, as_json: AsJson = False) -> None:
     except TimeoutError:
         found, why = None, f"the party at {path} does not answer within {STATUS_SECONDS:g} s"
     if found is None:
-        typer.echo(json.dumps({"ready": False, "message": why}) if as_json else why)
+        said = json.dumps({"ready": False, "message": why}) if as_json else why
+        typer.echo(said, err=as_metrics)
         raise typer.Exit(_EXIT_NOT_RUNNING)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
+    elif as_metrics:
+        typer.echo("\n".join(_metrics(found)))
     else:
         _show(found)
     if not found["ready"]:
@@ -151,6 +163,35 @@ def _show(status: "StatusReport") -> None:
         from veilring.deployment.status import totals_of
 
         show_totals(totals_of(status["budget"]))
+
+
+def _metrics(status: "StatusReport") -> Iterator[str]:
+    """Yield the lines of a status in the text format of Prometheus.
+
+    Names of members and errors need no quoting.
+    """
+    party, sessions, budget = status["party"], status["sessions"], status["budget"]
+
+    def metric(name: str, values: Mapping[str, float | None], label: str = "") -> Iterator[str]:
+        yield f"# TYPE veilring_{name} {'counter' if name.endswith('_total') else 'gauge'}"
+        for key, value in values.items():
+            if value is not None:
+                labels = f'party="{party}"' + (f',{label}="{key}"' if label else "")
+                yield f"veilring_{name}{{{labels}}} {value}"
+
+    yield from metric("ready", {"": int(status["ready"])})
+    yield from metric("parties_missing", {"": len(status["waiting_for"])})
+    yield from metric("uptime_seconds", {"": status["uptime"]})
+    yield from metric("sessions_running", {"": sessions["running"]})
+    yield from metric("sessions_finished_total", {"": sessions["finished"]})
+    yield from metric("sessions_failed_total", sessions["failed"], "error")
+    yield from metric("refusals_total", status["refusals"], "reason")
+    yield from metric("certificate_days_left", status["certificate_days"], "member")
+    if budget is not None:
+        for what in ("spent", "left"):
+            yield from metric(f"budget_{what}", {budget["unit"]: budget[what]}, "unit")
+            clients = {each["name"]: each[what] for each in budget["analysts"]}
+            yield from metric(f"client_budget_{what}", clients, "client")
 
 
 def _listed(numbers: dict[str, int]) -> str:
