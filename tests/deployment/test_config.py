@@ -57,6 +57,21 @@ def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "socket"),
+    [
+        ("", "config.sock"),
+        ('state = "kept/census.db"', "kept/census.sock"),
+        ('state = "postgresql://census@db/survey"', "config.sock"),
+        ('socket = "run/it"', "run/it"),
+    ],
+)
+def test_the_socket_is_beside_the_state(tmp_path: Path, keys: str, socket: str) -> None:
+    """Without a state file it is beside the configuration, or where its own key says."""
+    config = load_config_of(write(tmp_path, COLLECTOR + keys), CollectorConfig, "this")
+    assert config.socket == f"{tmp_path}/{socket}"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ('role = "curator"', 'was renamed to administrator, with protocol.name = "ind-knn" in'),

@@ -72,14 +72,26 @@ def test_each_certificate_that_ends_soon_is_named_with_its_end(tmp_path: Path) -
     """
     members = write_roster(tmp_path, ada=31, bob=30, cyd=1).members
     shown = call("keys", "show", tmp_path / "roster.toml").output.splitlines()
-    assert shown[1].endswith(" valid until 2030-07-01")
+    left = members[1].days_left(dt.datetime.now(dt.UTC))
+    assert shown[1].endswith(f" valid until 2030-07-01 (days left: {left})")
     assert expiry_warnings(members[:1], NOW) == []
     bob, cyd = expiry_warnings(members, NOW)
-    assert bob.startswith(
+    assert bob.sentence.startswith(
         "the certificate of bob ends on 2030-07-01 (days left: 30); without a new"
     )
-    assert cyd.startswith("the certificate of cyd ends on 2030-06-02 (days left: 1); without a new")
-    assert "of cyd ended on 2030-06-02;" in expiry_warnings(members, NOW.replace(day=3))[-1]
+    said = "the certificate of cyd ends on 2030-06-02 (days left: 1); without a new"
+    assert cyd.sentence.startswith(said)
+    ended = expiry_warnings(members, NOW.replace(day=3))[-1]
+    assert "of cyd ended on 2030-06-02;" in ended.sentence
+
+
+def test_the_level_of_a_warning_rises_a_week_and_a_day_before_the_end(tmp_path: Path) -> None:
+    """It is a warning from 30 days on, an error from 7 days on, and critical on the last day."""
+    (ada,) = write_roster(tmp_path, ada=100).members
+    days = {31: None, 30: "WARNING", 8: "WARNING", 7: "ERROR", 2: "ERROR", 1: "CRITICAL"}
+    for left, level in {**days, 0: "CRITICAL", -5: "CRITICAL"}.items():
+        said = expiry_warnings((ada,), ada.expires - dt.timedelta(days=left))
+        assert [logging.getLevelName(each.level) for each in said] == [level][: level is not None]
 
 
 async def test_a_server_warns_at_its_start_and_each_day(

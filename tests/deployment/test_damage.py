@@ -311,7 +311,9 @@ def test_two_owners_on_one_ledger_never_both_charge(
     deployed.append(second)
     use_owner(first)
     (first.folder / "owner.db.lock").unlink()
-    shutil.copytree(first.folder, second.folder, ignore=shutil.ignore_patterns("owner.db*"))
+    shutil.copytree(
+        first.folder, second.folder, ignore=shutil.ignore_patterns("owner.db*", "*.sock")
+    )
     port = Roster.load(first.folder / "roster.toml").member("owner").port
     second.edit("roster.toml", f"port = {port}", f"port = {reserve_ports()}")
     second.configure("owner", f'state = "{first.folder / "owner.db"}"')

@@ -11,7 +11,7 @@ from tests.roles import Word
 from tests.simulation.running import simulated
 from tests.transport.towns import Town
 
-from veilring.errors import Busy, NotReady, PeerLost, SessionAborted
+from veilring.errors import Busy, InputError, NotReady, PeerLost, SessionAborted
 from veilring.nodes.node import OPEN_BYTES_MAX, STRAYS_MAX, Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import (
@@ -63,6 +63,7 @@ OFFERS = {
 
 
 Nodes = dict[str, Node]
+VALUE = "5417"
 
 
 @pytest.fixture
@@ -145,6 +146,37 @@ async def test_a_bug_or_a_malformed_request_does_not_end_the_service(
     greeting = await served["ada"].run(opening(greet, "greet", TERMS), b"z" * 16, PAIR)
     assert greeting == ["hello from bob"]
     assert "stumble for ada failed" in caplog.text
+
+
+async def refuse_value(_: Party, _opener: str) -> None:
+    """Fail as a role does that finds a wrong value in a request."""
+    raise InputError("queries", VALUE, "another value")
+
+
+async def be_busy(_: Party, opener: str) -> None:
+    """Fail with an error that contains no value of a request."""
+    raise Busy(opener, 1.0)
+
+
+async def test_a_service_counts_its_sessions_and_keeps_no_value_of_a_request(nodes: Nodes) -> None:
+    """Failures are counted by their error, refusals by their reason; the last failure is kept."""
+    failing = {"value": refuse_value, "busy": be_busy}
+    offers = {name: Offer(role, TERMS, lambda _peer: True) for name, role in failing.items()}
+    last = []
+    async with Service(nodes["bob"], OFFERS | offers) as service:
+        counts = service.counts
+        await nodes["ada"].run(opening(greet, "greet", TERMS), b"g" * 16, PAIR)
+        for name in ("nothing", "value", "busy"):
+            session = name.ljust(16).encode()
+            with pytest.raises(SessionAborted):
+                await nodes["ada"].run(opening(greet, name, TERMS), session, PAIR)
+            await turns()
+            last.append(counts.last_error and counts.last_error[1])
+        assert (counts.running, counts.finished) == (0, 1)
+        assert (counts.refused, counts.failed) == ({"NotOffered": 1}, {"InputError": 1, "Busy": 1})
+    busy = f"busy for ada failed: {Busy('ada', 1.0)}"
+    assert last == [None, "value for ada failed: InputError", busy]
+    assert VALUE not in repr(counts)
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -20,7 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.statefile import Section, StateFile, open_state_file, read_state_file
+from veilring.privacy.statefile import (
+    Section,
+    StateFile,
+    open_state_file,
+    read_state_file,
+    require_unused,
+)
 
 SCHEMA = (
     "CREATE TABLE notes (name TEXT PRIMARY KEY, pages INTEGER NOT NULL, text BLOB NOT NULL);"
@@ -394,6 +400,37 @@ def test_a_file_is_begun_only_as_asked(path: Path, tmp_path: Path) -> None:
         open_state_file(path, FORMAT, new=True)
     (tmp_path / "moved").rename(path)
     assert reopened(path) == {"a": b"b"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_copy_in_memory_has_all_checks_and_changes_no_file(tmp_path: Path, way: str) -> None:
+    """It is complete after any end of its writer, and is refused if the file is damaged or lost."""
+    path = notebook(tmp_path, way)
+    before = contents(path.parent)
+    with closing(open_state_file(path, FORMAT, copy=True)) as file:
+        assert notes_in(file.connection) == NOTES
+        write(file, "of the copy", b"b")
+        assert "of the copy" in notes_in(file.connection)
+    assert contents(path.parent) == before
+    require_unused(path)
+    assert reopened(path) == NOTES
+    change(path, "UPDATE notes SET pages = pages + 1")
+    with pytest.raises(StoreFailed, match="its rows are not those that were written"):
+        open_state_file(path, FORMAT, copy=True)
+    path.unlink()
+    with pytest.raises(StoreFailed, match="is missing or empty, although"):
+        open_state_file(path, FORMAT, copy=True)
+
+
+def test_a_file_in_use_can_be_copied_and_is_reported(path: Path) -> None:
+    """The copy has what its writer has written so far."""
+    with closing(open_state_file(path, FORMAT, new=True)) as file:
+        write(file, "a", b"b")
+        with closing(open_state_file(path, FORMAT, copy=True)) as copied:
+            assert notes_in(copied.connection) == {"a": b"b"}
+        with pytest.raises(InputError, match="is locked: another process is writing"):
+            require_unused(path)
+    require_unused(path)
 
 
 def test_memory_needs_no_file() -> None:

@@ -363,5 +363,5 @@ def test_the_end_of_a_previous_key_is_announced(rotation: Rotation) -> None:
     alice = rotation.new.member("alice")
     now = dt.datetime.now(dt.UTC).replace(year=TODAY.year, month=TODAY.month, day=TODAY.day)
     said = f"the previous key of alice is accepted until {UNTIL} (days left: 30); restart alice"
-    assert any(line.startswith(said) for line in expiry_warnings((alice,), now))
+    assert any(each.sentence.startswith(said) for each in expiry_warnings((alice,), now))
     assert expiry_warnings((alice,), now - DAY) == []

@@ -19,6 +19,7 @@ from veilring.cli.audit import audit_command, explore_command
 from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.deploy import deploy_app
 from veilring.cli.keys import keys_app
+from veilring.cli.operate import check_command, status_command
 from veilring.cli.options import EXIT_INTERRUPTED, HELP_NAMES, bare_flags, tidy
 from veilring.cli.parties import (
     ask_command,
@@ -207,7 +208,9 @@ app.command("embed")(embed_command)
 app.command()(scenarios)
 app.command()(systems)
 app.command("stats")(stats_command)
+app.command("check")(check_command)
 app.command("serve")(serve_command)
+app.command("status")(status_command)
 app.command("ask")(ask_command)
 app.command("classify")(classify_command)
 app.command("submit")(submit_command)

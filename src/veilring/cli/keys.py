@@ -197,10 +197,12 @@ def _load(path: Path) -> "Roster":
 
 
 def _describe(whole: "Roster") -> None:
-    today = _today()
+    now = dt.datetime.now(dt.UTC)
+    today = now.date()
     for member in whole.members:
         place = f"{member.host}:{member.port}" if member.host else "client"
-        until = f"valid until {member.expires:%Y-%m-%d}"
+        days = f"days left: {member.days_left(now)}"
+        until = f"valid until {member.expires:%Y-%m-%d} ({days})"
         typer.echo(f"{member.name:20} {place:24} {member.fingerprint} {until}")
         if member.accepts_previous(today):
             until = f"accepted until {member.previous_until}"

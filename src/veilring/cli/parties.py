@@ -2,7 +2,7 @@
 
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import typer
 
@@ -130,7 +130,18 @@ _KEEP: Final = "keep"  # a key of the configuration, and an option
 _ASK_AGAIN: Final = "ask again: the same request costs nothing"
 
 
-def serve_command(config: ConfigFile) -> None:
+def serve_command(
+    config: ConfigFile,
+    *,
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option("--log-format", help="Format of the log's lines: text, or JSON objects."),
+    ] = "text",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option("--log-level", help="Lowest level of the log's lines."),
+    ] = "info",
+) -> None:
     """Run one party of a deployment until Ctrl-C, SIGTERM or SIGHUP.
 
     The configuration names the role. For a member of a ring that answers private kNN queries:
@@ -142,7 +153,9 @@ def serve_command(config: ConfigFile) -> None:
         rows     = "ada.csv"        # private; the label is the last column
         listen   = "0.0.0.0"        # default: loopback
 
-    The party waits for the others, reconnects to lost ones, and logs to stderr. To try it on one
+    The party waits for the others, reconnects to lost ones, and logs to stderr. `veilring check`
+    makes the checks of its start without starting it, and `veilring status` asks it while it runs.
+    Under systemd, a unit of the type `notify` is started once the party is ready. To try it on one
     machine, `veilring deploy peers wine --out DIR` writes all files of a small ring.
 
     A party that stores reports, or charges an epsilon, also has durable state: a ledger, a store or
@@ -156,12 +169,13 @@ def serve_command(config: ConfigFile) -> None:
     import asyncio
     import logging
 
+    from veilring.cli.operate import log_to_stderr
     from veilring.deployment import load_config
     from veilring.deployment import serve as serve_role
     from veilring.nodes.service import party_loop
 
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
-    logging.getLogger("veilring").setLevel(logging.INFO)
+    log_to_stderr(log_format)
+    logging.getLogger("veilring").setLevel(log_level.upper())
     role = serve_role(load_config(config))
     with asyncio.Runner(loop_factory=party_loop()) as runner:
         runner.run(_serve_until_signal(role))
@@ -343,13 +357,13 @@ def submit_command(
     once. --again does the same without a check.
     """
     import asyncio
-    import logging
 
     from veilring.cli.console import show_progress
+    from veilring.cli.operate import log_to_stderr
     from veilring.deployment import load_config_of
     from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
 
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
+    log_to_stderr()
     loaded = load_config_of(config, SurveyClientConfig, "veilring submit")
     with show_progress(quiet=False) as progress:
         done = asyncio.run(

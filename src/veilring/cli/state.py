@@ -1,7 +1,6 @@
 """`veilring state` and `ledger`: create the durable state of a party, copy and inspect it."""
 
 import json
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,10 +39,11 @@ def show_ledger(path: _LedgerFile, *, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(totals), indent=2))
     else:
-        _show(totals)
+        show_totals(totals)
 
 
-def _show(totals: "Totals") -> None:
+def show_totals(totals: "Totals") -> None:
+    """Print the totals of a ledger as a table."""
     from rich.table import Table
     from rich.text import Text
 
@@ -53,17 +53,16 @@ def _show(totals: "Totals") -> None:
     table.add_column("account", style="bold")
     for column in ("entries", f"{totals.unit} spent", "left"):
         table.add_column(column, justify="right", no_wrap=True)
-    rest = inf if totals.budget is None else totals.budget - totals.spent
     for each in totals.analysts:
-        own = inf if each.budget is None else each.budget - each.spent
-        table.add_row(Text(each.name), *_amounts(each.answers, each.spent, min(own, rest)))
+        left = totals.left_for(each)
+        table.add_row(Text(each.name), *_amounts(each.answers, each.spent, left))
     table.add_section()
-    table.add_row("all", *_amounts(totals.answers, totals.spent, rest))
+    table.add_row("all", *_amounts(totals.answers, totals.spent, totals.left))
     make_console().print(table)
 
 
-def _amounts(answers: int, spent: float, left: float) -> tuple[str, str, str]:
-    rest = "no limit" if left == inf else f"{max(0.0, left):.6g}"
+def _amounts(answers: int, spent: float, left: float | None) -> tuple[str, str, str]:
+    rest = "no limit" if left is None else f"{left:.6g}"
     return f"{answers:,}", f"{spent:.6g}", rest
 
 

@@ -8,18 +8,20 @@ Read access to the store is permission to estimate.
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Annotated, Final, Literal, cast
 
 from pydantic import Field
+from typing_extensions import override
 
 from veilring.arrays import Bools
 from veilring.data.columns import FeatureTerms
 from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig
-from veilring.deployment.connecting import Server
+from veilring.deployment.start import Start, Step
 from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of
 from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
 from veilring.errors import InputError, ScenarioError
@@ -64,6 +66,39 @@ class CollectorConfig(ServerConfig, StateConfig):
     )
 
 
+class CollectorStart(Start[CollectorConfig]):
+    """The checks at the start of a collector."""
+
+    @cached_property
+    def terms(self) -> SurveyTerms:
+        """The terms."""
+        return SurveyTerms.load(Path(self.config.terms))
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """The limits on the reports of members."""
+        server = self.server
+        quotas = _quotas(self.config, server.roster)
+        senders = [name for name in server.roster.names if name != server.name]
+        _warn_of_quotas(quotas, senders, self.terms.protocol.minimum)
+        return quotas
+
+    @override
+    def files(self) -> Iterator[Step]:
+        yield "quotas", lambda: self.quotas
+        yield "task", self._task
+
+    def _task(self) -> None:
+        self.log.info("task %s, %s", self.terms.task.digest.hex(), closing_time(self.terms))
+
+    @override
+    def open_copy(self) -> bool:
+        store = open_configured_store(self.config, self.terms.task, read_only=True)
+        with closing(store):
+            self.log.info("%s reports", f"{store.tally().clients:,}")
+        return True
+
+
 async def serve_collector(
     config: CollectorConfig, *, on_ready: Callable[[Collector], None] | None = None
 ) -> None:
@@ -76,18 +111,16 @@ async def serve_collector(
     Args:
         on_ready: Called once reports are accepted.
     """
-    server = Server(config, _log)
-    terms = SurveyTerms.load(Path(config.terms))
-    quotas = _quotas(config, server.roster)
-    senders = [name for name in server.roster.names if name != server.name]
-    _warn_of_quotas(quotas, senders, terms.protocol.minimum)
-    store = open_configured_store(config, terms.task)
-    async with Collector(store, time.time, quotas=quotas) as collector:
-        _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
-        async with server.listen(collector.offers(), terms=format_terms()):
-            if on_ready is not None:
-                on_ready(collector)
-            await collector.failure()
+    start = CollectorStart(config, _log)
+    start.begin()
+    store = open_configured_store(config, start.terms.task)
+    async with (
+        Collector(store, time.time, quotas=start.quotas) as collector,
+        start.server.listen(collector.offers(), terms=format_terms()),
+    ):
+        if on_ready is not None:
+            on_ready(collector)
+        await collector.failure()
 
 
 def _quotas(config: CollectorConfig, roster: Roster) -> Quotas:
@@ -136,7 +169,12 @@ def _store_errors() -> Iterator[None]:
 
 
 DUTIES: Final[Mapping[str, Duty]] = {
-    "collector": Duty(CollectorConfig, serve=serve_collector, begin=begin_store),
+    "collector": Duty(
+        CollectorConfig,
+        serve=serve_collector,
+        start=partial(CollectorStart, log=_log),
+        begin=begin_store,
+    ),
     "client": Duty(SurveyClientConfig, begin=begin_outbox),
 }
 """The duties of a collector and its survey clients."""

@@ -44,6 +44,7 @@ from veilring.transport.tls import LOOPBACK
 
 A_FILE: Final = "a path, relative to this file"
 STATE_SUFFIX: Final = ".db"
+SOCKET_SUFFIX: Final = ".sock"
 RELATIVE: Final = "relative"
 """Marks a key whose path is relative to its file."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
@@ -162,6 +163,7 @@ class Duty:
         near: The coroutine function of `veilring ask --near` for a place.
         model: The coroutine function of `veilring ask --model`.
         statistics: The coroutine function of `veilring stats` for running parties.
+        start: The `Start` of `veilring check`, called with the configuration.
         begin: The function that creates the durable state. It returns whether the terms need any.
     """
 
@@ -171,6 +173,7 @@ class Duty:
     near: Callable[..., Coroutine[Any, Any, Any]] | None = None
     model: Callable[..., Coroutine[Any, Any, Any]] | None = None
     statistics: Callable[..., Coroutine[Any, Any, Any]] | None = None
+    start: Callable[..., Any] | None = None
     begin: Callable[..., bool] | None = None
 
 
@@ -221,9 +224,12 @@ class ServerConfig(TermsConfig):
 
     Attributes:
         listen: The address at which to listen; loopback by default.
+        socket: The Unix socket of `veilring status`; by default the name of the state file, or of
+            this file for a role without state, with the ending `.sock`.
     """
 
     listen: AnAddress = LOOPBACK
+    socket: FilePath = ""
 
 
 class QueryingConfig(TermsConfig):

@@ -3,28 +3,30 @@
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import asynccontextmanager, contextmanager
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from logging import Logger, getLogger
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
+from veilring.deployment.status import (
+    READY,
+    STOPPING,
+    Clock,
+    ReadTotals,
+    Status,
+    notify_systemd,
+    utc_now,
+)
 from veilring.errors import HandshakeError, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
 from veilring.randomness import Streams
 from veilring.transport.roster import Member, Roster
-from veilring.transport.tls import TlsEndpoint
+from veilring.transport.tls import TlsEndpoint, expected_peers
 
 # a person is waiting for the answer
 CLIENT_CONNECT_SECONDS: Final = 10.0
@@ -36,6 +38,12 @@ PEERS_SECONDS: Final = 86_400.0
 REMIND_SECONDS: Final = 60.0
 # Long enough to exchange a new roster with people on holiday; a year's certificate is renewed once.
 EXPIRY_WARNING_DAYS: Final = 30
+# A line is repeated at a higher level when a week is left, and on the last day.
+_EXPIRY_LEVELS: Final = {
+    1: logging.CRITICAL,
+    7: logging.ERROR,
+    EXPIRY_WARNING_DAYS: logging.WARNING,
+}
 EXPIRY_CHECK_SECONDS: Final = 86_400.0  # each day that is left, one line for each certificate
 
 # Explanations by the reason of a refusal, shown below the error: the first if the queried party
@@ -53,7 +61,6 @@ _HINTS: Final[Mapping[str, tuple[str, str]]] = {
 
 _client_log = getLogger("veilring.client")
 _R = TypeVar("_R")
-Clock = Callable[[], dt.datetime]
 
 
 def require_party(roster: Roster, key: str, name: str) -> None:
@@ -68,9 +75,13 @@ class Meeting:
         log: The log for missing parties.
     """
 
-    def __init__(self, endpoint: TlsEndpoint, node: Node, log: Logger) -> None:
+    def __init__(self, endpoint: TlsEndpoint, node: Node, log: Logger, status: Status) -> None:
         self.node = node
-        self._endpoint, self._log = endpoint, log
+        self._endpoint, self._log, self._status = endpoint, log, status
+
+    def watch(self, service: Service) -> None:
+        """Tell the status which service answers requests."""
+        self._status.service = service
 
     async def all_here(self, seconds: float = PEERS_SECONDS) -> None:
         """Wait until all others are connected, and log the missing ones once a minute.
@@ -91,6 +102,7 @@ class Meeting:
                 said = loop.time()
                 self._remind(absent)
             await self._change(min(end, said + REMIND_SECONDS))
+        notify_systemd(READY)
 
     async def stay(self, end: Awaitable[object]) -> None:
         """Wait for an end, and log the missing parties once a minute."""
@@ -118,7 +130,20 @@ class Meeting:
                 await self._endpoint.change()
 
 
-def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
+class Expiry(NamedTuple):
+    """A sentence about a certificate or key that ends soon, and the level of its log line."""
+
+    level: int
+    sentence: str
+
+    @classmethod
+    def of(cls, days: int, sentence: str) -> "Expiry":
+        """Return a sentence for a number of days that are left."""
+        level = next(level for most, level in _EXPIRY_LEVELS.items() if days <= most)
+        return cls(level, sentence)
+
+
+def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[Expiry]:
     """Return a sentence about each certificate or key that ends within `EXPIRY_WARNING_DAYS`."""
     said = []
     for member in members:
@@ -127,29 +152,27 @@ def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
             day = f"{member.expires:%Y-%m-%d}"
             ended = left < dt.timedelta()
             ends = f"ended on {day}" if ended else f"ends on {day} (days left: {left.days})"
-            said.append(
+            sentence = (
                 f"the certificate of {member.name} {ends}; without a new key and a new roster, no"
                 " party connects to it after that day"
             )
+            said.append(Expiry.of(left.days, sentence))
         if member.previous_until and member.accepts_previous(now.date()):
             days = (member.previous_until - now.date()).days
             if days <= EXPIRY_WARNING_DAYS:
-                said.append(
+                sentence = (
                     f"the previous key of {member.name} is accepted until {member.previous_until}"
                     f" (days left: {days}); restart {member.name} with its new key by then"
                 )
+                said.append(Expiry.of(days, sentence))
     return said
 
 
 async def _keep_warning(members: Sequence[Member], log: Logger, clock: Clock) -> None:
     while True:
-        for line in expiry_warnings(members, clock()):
-            log.warning("%s", line)
+        for warning in expiry_warnings(members, clock()):
+            log.log(warning.level, "%s", warning.sentence)
         await asyncio.sleep(EXPIRY_CHECK_SECONDS)
-
-
-def _utc_now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
 
 
 class Server:
@@ -159,59 +182,78 @@ class Server:
         log: The log for its start, its end, and certificates that will expire.
     """
 
-    def __init__(self, config: ServerConfig, log: Logger, clock: Clock = _utc_now) -> None:
-        self._clock = clock
-        self._identity, self.roster = load_credentials(config)
-        self.name = self._identity.name
+    def __init__(self, config: ServerConfig, log: Logger, clock: Clock = utc_now) -> None:
+        self.clock = clock
+        self.identity, self.roster = load_credentials(config)
+        self.name = self.identity.name
         require_party(self.roster, "identity", self.name)
-        self._listen, self._limits, self._log = config.listen, config.limits, log
+        expected_peers(self.identity, self.roster, ())  # which checks the key and the certificate
+        self._config, self._limits, self._log = config, config.limits, log
 
     @asynccontextmanager
     async def listen(
-        self, offers: Mapping[str, Offer], *, terms: Mapping[str, str] | None = None, kept: str = ""
+        self,
+        offers: Mapping[str, Offer],
+        *,
+        terms: Mapping[str, str] | None = None,
+        kept: str = "",
+        totals: ReadTotals | None = None,
     ) -> AsyncIterator[None]:
         """Listen, and answer requests for the offers, until the context is left.
 
         Args:
             kept: The content of its files, for the log.
+            totals: Returns the totals of its ledger, for its status.
 
         Raises:
             AddressTaken: If another process is using the address.
         """
         endpoint = await TlsEndpoint.start(
-            self._identity, self.roster, listen=self._listen, connect_to=(), terms=terms
+            self.identity, self.roster, listen=self._config.listen, connect_to=(), terms=terms
         )
         node = Node(endpoint, Streams(), seconds=self._limits.served, limits=self._limits)
-        async with node, Service(node, offers):
-            with self._running():
-                self._log.info("%s is ready%s", node.name, kept and f": {kept}")
-                yield
+        running = self._running(endpoint, totals)
+        async with node, Service(node, offers) as service, running as status:
+            status.service = service
+            self._log.info("%s is ready%s", node.name, kept and f": {kept}")
+            notify_systemd(READY)
+            yield
 
     @asynccontextmanager
-    async def meet(self, terms: Mapping[str, str]) -> AsyncIterator[Meeting]:
+    async def meet(
+        self, terms: Mapping[str, str], totals: ReadTotals | None = None
+    ) -> AsyncIterator[Meeting]:
         """Listen and dial all other parties, and yield a `Meeting` at once.
+
+        Args:
+            totals: Returns the totals of its ledger, for its status.
 
         Raises:
             AddressTaken: If another process is using the address.
         """
         endpoint = await TlsEndpoint.start(
-            self._identity, self.roster, listen=self._listen, timeout=None, terms=terms
+            self.identity, self.roster, listen=self._config.listen, timeout=None, terms=terms
         )
         name, limits, log = self.name, self._limits, self._log
         async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
             if others := [party for party in self.roster.parties if party != name]:
                 log.info("%s is waiting for %s", name, ", ".join(others))
-            with self._running():
-                yield Meeting(endpoint, node, log)
+            async with self._running(endpoint, totals) as status:
+                yield Meeting(endpoint, node, log, status)
 
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        """Warn each day of certificates that will expire, and log the end."""
-        warning = asyncio.create_task(_keep_warning(self.roster.members, self._log, self._clock))
+    @asynccontextmanager
+    async def _running(
+        self, endpoint: TlsEndpoint, totals: ReadTotals | None
+    ) -> AsyncIterator[Status]:
+        """Warn each day of certificates that will expire, tell the status, and log the end."""
+        warning = asyncio.create_task(_keep_warning(self.roster.members, self._log, self.clock))
+        status = Status(self._config.role, endpoint, self.roster, totals, self.clock)
         try:
-            yield
+            async with status.served(self._config.socket, self._log):
+                yield status
         except asyncio.CancelledError:
             self._log.info("%s is shutting down", self.name)
+            notify_systemd(STOPPING)
             raise
         finally:
             warning.cancel()
@@ -251,8 +293,9 @@ class Client:
             HandshakeError: If the party cannot be reached within that time.
             SessionAborted: If the party refused the request, with a note that explains the reason.
         """
-        for line in expiry_warnings((self.roster.member(self._identity.name),), _utc_now()):
-            _client_log.warning("%s", line)
+        own = self.roster.member(self._identity.name)
+        for warning in expiry_warnings((own,), utc_now()):
+            _client_log.log(warning.level, "%s", warning.sentence)
         endpoint = await TlsEndpoint.start(
             self._identity, self.roster, connect_to=(self.server,), timeout=seconds, terms=terms
         )

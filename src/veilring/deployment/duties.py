@@ -7,12 +7,13 @@ when a configuration is read; its table `DUTIES` has a `Duty` for each role that
 from collections.abc import Coroutine, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from veilring.config import read_tables, read_toml, require_key, require_key_that
 from veilring.deployment.config import (
     A_FILE,
     RELATIVE,
+    SOCKET_SUFFIX,
     STATE_SUFFIX,
     Columns,
     Config,
@@ -25,12 +26,16 @@ from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import back_up_state_file
 from veilring.protocols.registry import named_system
 
+if TYPE_CHECKING:
+    from veilring.deployment.start import Start
+
 C = TypeVar("C", bound=Config)
 
 ROLES: Final = ("member", "server", "client", "administrator", "collector")
 """The roles that configurations name."""
 _COMMANDS: Final[Mapping[str, str]] = {
     "serve": "`veilring serve`",
+    "start": "`veilring check`",
     "ask": "`veilring ask` with a file",
     "near": "`veilring ask --near`",
     "model": "`veilring ask --model`",
@@ -38,7 +43,8 @@ _COMMANDS: Final[Mapping[str, str]] = {
 }
 """The commands that run the coroutines of a `Duty`."""
 _STATISTICS: Final = "statistics"
-_STATE: Final = "state"  # the only path with a default
+_STATE: Final = "state"  # the only path with a default but the next
+_SOCKET: Final = "socket"
 _HERE: Final = "here"
 _IN_TERMS: Final = "in the terms"
 _RENAMED_ROLES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -77,6 +83,8 @@ def load_config(path: Path) -> Config:
         if "://" not in name  # a database, not a path
         and (name or key == _STATE)
     }
+    if not named.get(_SOCKET, "."):
+        found[_SOCKET] = str(Path(found.get(_STATE, path)).with_suffix(SOCKET_SUFFIX))
     return config.model_copy(update=found)
 
 
@@ -122,14 +130,23 @@ def perform(config: Config | Path | str, what: str, *given: object) -> Coroutine
         what: The field of `Duty`, such as `serve`.
         given: Its arguments after the configuration.
     """
-    loaded = _loaded(config)
+    started: Coroutine[Any, Any, Any] = _performed(_loaded(config), what, *given)
+    return started
+
+
+def start_of(config: Config) -> "Start[Any]":
+    """Return the checks at the start of a party."""
+    start: Start[Any] = _performed(config, "start")
+    return start
+
+
+def _performed(loaded: Config, what: str, *given: object) -> Any:  # noqa: ANN401  (the duty's own)
     name, duties = _duties_of(loaded.model_dump(), Path())
     found = getattr(duties[loaded.role], what)
     if found is None:
         able = [role for role, duty in duties.items() if getattr(duty, what)]
         raise _unable(loaded.role, name, _COMMANDS[what], able)
-    started: Coroutine[Any, Any, Any] = found(loaded, *given)
-    return started
+    return found(loaded, *given)
 
 
 def begin_state(config: Config | Path | str) -> bool:

@@ -1,8 +1,8 @@
 """The deployed data owner: its terms, its server, and the analyst that queries it."""
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Final, Literal, Self
@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
+from veilring.data.table import Rows
 from veilring.deployment.config import (
     AskingConfig,
     BudgetAmount,
@@ -22,7 +23,8 @@ from veilring.deployment.config import (
     ServerConfig,
     StateConfig,
 )
-from veilring.deployment.connecting import Client, Server
+from veilring.deployment.connecting import Client
+from veilring.deployment.start import Start, Step
 from veilring.errors import ScenarioError
 from veilring.nodes.service import Threads, opening
 from veilring.privacy.budgets import Budgets
@@ -101,6 +103,30 @@ class OwnerConfig(ServerConfig, StateConfig, ReadingConfig):
     amend: bool = False
 
 
+class OwnerStart(Start[OwnerConfig]):
+    """The checks at the start of a data owner."""
+
+    @cached_property
+    def terms(self) -> OwnerTerms:
+        """The terms."""
+        return OwnerTerms.load(Path(self.config.terms))
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of its file."""
+        own = self.config
+        return self.terms.read_rows(Path(own.rows), own.outside_max, self.log, own.particulars)
+
+    @override
+    def files(self) -> Iterator[Step]:
+        yield "rows", lambda: self.rows
+
+    @override
+    def open_copy(self) -> bool:
+        _open_ledger(self.config, copy=True).close()
+        return True
+
+
 async def serve_owner(
     config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None = None
 ) -> None:
@@ -112,13 +138,14 @@ async def serve_owner(
     Args:
         on_ready: Called once the owner answers queries.
     """
-    server = Server(config, _log)
-    terms = OwnerTerms.load(Path(config.terms))
-    rows = terms.read_rows(Path(config.rows), config.outside_max, _log, config.particulars)
+    start = OwnerStart(config, _log)
+    start.begin()
+    terms = start.terms
     with _open_ledger(config) as ledger:
         async with Threads(WORKERS_MAX, "labels") as offload:
-            owner = Owner(rows, terms.rules, ledger, offload)
-            async with server.listen(owner.offers(terms.digest), terms=terms.keys):
+            owner = Owner(start.rows, terms.rules, ledger, offload)
+            offers = owner.offers(terms.digest)
+            async with start.server.listen(offers, terms=terms.keys, totals=ledger.totals):
                 if on_ready is not None:
                     on_ready(owner)
                 await owner.failure()
@@ -130,11 +157,11 @@ def begin_owner(config: OwnerConfig) -> bool:
     return True
 
 
-def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
+def _open_ledger(config: OwnerConfig, *, new: bool = False, copy: bool = False) -> Ledger:
     chosen = config.budgets
     with as_scenario_errors({}, "budgets"):
         budgets = Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts)
-    return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
+    return open_ledger(Path(config.state), budgets, amend=config.amend, new=new, copy=copy)
 
 
 class AnalystConfig(AskingConfig):
@@ -205,7 +232,9 @@ def make_request(config: AnalystConfig, terms: OwnerTerms, queries: Floats) -> L
 
 
 DUTIES: Final[Mapping[str, Duty]] = {
-    "server": Duty(OwnerConfig, serve=serve_owner, begin=begin_owner),
+    "server": Duty(
+        OwnerConfig, serve=serve_owner, start=partial(OwnerStart, log=_log), begin=begin_owner
+    ),
     "client": Duty(AnalystConfig, ask=ask_owner),
 }
 """The duties of a data owner and its analysts."""

@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -33,7 +34,8 @@ from veilring.deployment.config import (
     load_credentials,
     read_terms,
 )
-from veilring.deployment.connecting import Client, Server
+from veilring.deployment.connecting import Client
+from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -195,6 +197,52 @@ class ClientConfig(AskingConfig):
     role: Literal["client"]
 
 
+class MemberStart(Start[MemberConfig]):
+    """The checks at the start of a member.
+
+    Args:
+        kind: The model of the terms.
+    """
+
+    def __init__(self, config: MemberConfig, kind: type[MemberTerms] = PeerTerms) -> None:
+        super().__init__(config, _log)
+        self._kind = kind
+
+    @cached_property
+    def parties(self) -> Parties:
+        """The members."""
+        return Parties(self.server.roster.parties)
+
+    @cached_property
+    def terms(self) -> MemberTerms:
+        """The terms."""
+        return self._kind.load(Path(self.config.terms), len(self.parties))
+
+    @cached_property
+    def own(self) -> tuple[Rows | None, object]:
+        """Its rows, or what it keeps of them."""
+        return self.terms.read_own(self.config, len(self.parties))
+
+    @property
+    @override
+    def greeted(self) -> tuple[str, ...]:
+        return tuple(name for name in self.parties if name != self.server.name)
+
+    @override
+    def files(self) -> Iterator[Step]:
+        yield "rows", lambda: self.own
+
+    @override
+    def open_copy(self) -> bool:
+        with _open_state(self.config, self.terms, self.server.roster, copy=True) as state:
+            if state.till is not None:
+                self.log.info("%s", state.till.ledger.totals())
+            membership = self.terms.membership(len(self.parties))
+            if membership.memory is not None:
+                membership.keep(self.own[0], state.file)
+            return state.file is not None
+
+
 async def serve_member(
     config: MemberConfig,
     *,
@@ -217,10 +265,9 @@ async def serve_member(
     Raises:
         HandshakeError: If a member is missing after a day.
     """
-    server = Server(config, _log)
-    parties = Parties(server.roster.parties)
-    terms = kind.load(Path(config.terms), len(parties))
-    rows, kept = terms.read_own(config, len(parties))
+    start = MemberStart(config, kind)
+    start.begin()
+    parties, terms, (rows, kept) = start.parties, start.terms, start.own
     membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
 
     def take_part(node: Node, till: Till | None) -> Member:
@@ -231,12 +278,14 @@ async def serve_member(
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    with _open_state(config, terms, server.roster) as (file, till):
+    with _open_state(config, terms, start.server.roster) as (file, till):
+        totals = None if till is None else till.ledger.totals
         if membership.memory is not None:
             kept = membership.keep(rows, file)
-        async with server.meet(terms.keys) as met:
+        async with start.server.meet(terms.keys, totals) as met:
             member = take_part(met.node, till)
-            async with Service(met.node, member.offers()):
+            async with Service(met.node, member.offers()) as service:
+                met.watch(service)
                 await met.all_here()
                 _log.info("%s is ready", met.node.name)
                 if on_ready is not None:
@@ -264,9 +313,14 @@ class _State(NamedTuple):
 
 @contextmanager
 def _open_state(
-    config: MemberConfig, terms: MemberTerms, roster: Roster, *, new: bool = False
+    config: MemberConfig,
+    terms: MemberTerms,
+    roster: Roster,
+    *,
+    new: bool = False,
+    copy: bool = False,
 ) -> Iterator[_State]:
-    """Open the state of a member, or create it if asked."""
+    """Open the state of a member, or a copy in memory, or create it if asked."""
     parties = len(roster.parties)
     membership, promise = terms.membership(parties), terms.promise(parties)
     budgets = _budgets(config, terms.budget, roster)
@@ -280,7 +334,7 @@ def _open_state(
         return
     path = Path(config.state)
     with as_store_failed(f"the {sections[0].name} failed", path):
-        file = open_state_file(path, *sections, new=new)
+        file = open_state_file(path, *sections, new=new, copy=copy)
     with closing(file):
         if not pays:
             yield _State(file)
@@ -383,7 +437,7 @@ async def fetch_result(client: Client, terms: MemberTerms, once: Once) -> Any:  
 
 
 DUTIES: Final[Mapping[str, Duty]] = {
-    "member": Duty(MemberConfig, serve=serve_member, begin=begin_member),
+    "member": Duty(MemberConfig, serve=serve_member, start=MemberStart, begin=begin_member),
     "client": Duty(ClientConfig, ask=ask_member, model=fetch_model),
 }
 """The duties of a system in which all parties hold rows."""

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
@@ -24,7 +24,8 @@ from veilring.deployment.config import (
     StateConfig,
     Terms,
 )
-from veilring.deployment.connecting import Client, Server
+from veilring.deployment.connecting import Client
+from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
 from veilring.nodes.service import opening
@@ -258,6 +259,35 @@ class PlacesConfig(ServerConfig):
     rows: FilePath
 
 
+class PlacesStart(Start[PlacesConfig]):
+    """The checks at the start of a server of places."""
+
+    @cached_property
+    def terms(self) -> PlacesTerms:
+        """The terms."""
+        return PlacesTerms.load(Path(self.config.terms))
+
+    @cached_property
+    def degrees(self) -> Floats:
+        """The places of its file, shape (places, 2)."""
+        terms, rows = self.terms, self.config.rows
+        degrees = terms.read_degrees(Path(rows))
+        if len(degrees) != terms.places:
+            raise ScenarioError.because(
+                f"the terms have {terms.places} places, but {rows} has {len(degrees)}",
+                field="places",
+            )
+        if not terms.area.contains(degrees):
+            raise ScenarioError.because(
+                f"{terms.area} does not contain all places of {rows}", field="area"
+            )
+        return degrees
+
+    @override
+    def files(self) -> Iterator[Step]:
+        yield "rows", lambda: f"{len(self.degrees):,} places"
+
+
 async def serve_places(
     config: PlacesConfig, *, on_ready: Callable[[Places], None] | None = None
 ) -> None:
@@ -268,20 +298,11 @@ async def serve_places(
     Args:
         on_ready: Called once the server answers questions.
     """
-    server = Server(config, _log)
-    terms = PlacesTerms.load(Path(config.terms))
-    degrees = terms.read_degrees(Path(config.rows))
-    if len(degrees) != terms.places:
-        raise ScenarioError.because(
-            f"the terms have {terms.places} places, but {config.rows} has {len(degrees)}",
-            field="places",
-        )
-    if not terms.area.contains(degrees):
-        raise ScenarioError.because(
-            f"{terms.area} does not contain all places of {config.rows}", field="area"
-        )
-    places = Places.of(terms.projection.to_metres(degrees))
-    async with server.listen(offers(places, terms.digest), terms=terms.keys):
+    start = PlacesStart(config, _log)
+    start.begin()
+    terms = start.terms
+    places = Places.of(terms.projection.to_metres(start.degrees))
+    async with start.server.listen(offers(places, terms.digest), terms=terms.keys):
         if on_ready is not None:
             on_ready(places)
         await asyncio.Event().wait()
@@ -432,7 +453,7 @@ def _columns(
 
 
 DUTIES: Final[Mapping[str, Duty]] = {
-    "server": Duty(PlacesConfig, serve=serve_places),
+    "server": Duty(PlacesConfig, serve=serve_places, start=partial(PlacesStart, log=_log)),
     "client": Duty(PlacesClientConfig, near=ask_places, begin=begin_places_client),
 }
 """The duties of a server of places and its clients."""

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, Self
@@ -32,7 +32,8 @@ from veilring.deployment.config import (
     Unfinished,
     message_format,
 )
-from veilring.deployment.connecting import Client, Server
+from veilring.deployment.connecting import Client
+from veilring.deployment.start import Start, Step
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.service import Threads, opening
 from veilring.privacy.checks import doubt_of_delta, require
@@ -233,6 +234,40 @@ class PredictionServerConfig(ServerConfig, StateConfig):
     administrators: Words = Field((), description="a list of names of the roster")
 
 
+class PredictionStart(Start[PredictionServerConfig]):
+    """The checks at the start of a prediction server."""
+
+    @cached_property
+    def terms(self) -> PredictionTerms:
+        """The terms."""
+        return PredictionTerms.load(Path(self.config.terms))
+
+    @override
+    def files(self) -> Iterator[Step]:
+        yield "administrators", self._administrators
+        yield "delta", self._delta
+
+    def _administrators(self) -> str:
+        named = self.config.administrators
+        strangers = sorted(set(named) - set(self.server.roster.names))
+        if strangers:
+            raise ScenarioError.because(
+                f"{', '.join(strangers)} are not members of the roster", field="administrators"
+            )
+        return ", ".join(named) or "none"
+
+    def _delta(self) -> str:
+        delta = self.terms.protocol.delta
+        if doubt := doubt_of_delta(delta):
+            self.log.warning("protocol.%s", doubt)
+        return f"{delta:g}"
+
+    @override
+    def open_copy(self) -> bool:
+        _open(self.config, self.terms, copy=True).close()
+        return True
+
+
 async def serve_prediction(
     config: PredictionServerConfig, *, on_ready: Callable[[PredictionServer], None] | None = None
 ) -> None:
@@ -244,22 +279,18 @@ async def serve_prediction(
     Args:
         on_ready: Called once the server answers queries.
     """
-    server = Server(config, _log)
-    terms = PredictionTerms.load(Path(config.terms))
-    strangers = sorted(set(config.administrators) - set(server.roster.names))
-    if strangers:
-        raise ScenarioError.because(
-            f"{', '.join(strangers)} are not members of the roster", field="administrators"
-        )
-    if doubt := doubt_of_delta(terms.protocol.delta):
-        _log.warning("protocol.%s", doubt)
+    start = PredictionStart(config, _log)
+    start.begin()
+    terms = start.terms
     with _open(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
             predicting = PredictionServer(state, offload, config.administrators)
             offers = predicting.offers(terms.digest)
             kept = f"{len(state):,} records, {state.answered:,} queries answered"
-            async with server.listen(offers, terms=terms.keys, kept=kept):
+            async with start.server.listen(
+                offers, terms=terms.keys, kept=kept, totals=state.totals
+            ):
                 if on_ready is not None:
                     on_ready(predicting)
                 await predicting.failure()
@@ -272,10 +303,11 @@ def begin_server(config: PredictionServerConfig) -> bool:
 
 
 def _open(
-    config: PredictionServerConfig, terms: PredictionTerms, *, new: bool = False
+    config: PredictionServerConfig, terms: PredictionTerms, *, new: bool = False, copy: bool = False
 ) -> ServerState:
+    path, schema = Path(config.state), terms.schema_digest
     try:
-        return open_state(terms.rules, Path(config.state), terms.schema_digest, new=new)
+        return open_state(terms.rules, path, schema, new=new, copy=copy)
     except InputError as error:
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
@@ -418,7 +450,12 @@ def _pieces(count: int) -> list[tuple[int, int]]:
 
 
 DUTIES: Final[Mapping[str, Duty]] = {
-    "server": Duty(PredictionServerConfig, serve=serve_prediction, begin=begin_server),
+    "server": Duty(
+        PredictionServerConfig,
+        serve=serve_prediction,
+        start=partial(PredictionStart, log=_log),
+        begin=begin_server,
+    ),
     "client": Duty(PredictionClientConfig, ask=ask_prediction),
     "administrator": Duty(RecordsAdministratorConfig),
 }

@@ -20,6 +20,7 @@ from veilring.deployment.config import Duty, QueryingConfig
 from veilring.deployment.connecting import Client
 from veilring.deployment.peers import (
     MemberConfig,
+    MemberStart,
     MemberTerms,
     begin_member,
     fetch_result,
@@ -144,6 +145,7 @@ DUTIES: Final[Mapping[str, Duty]] = {
     "member": Duty(
         MemberConfig,
         serve=partial(serve_member, kind=StatisticsTerms),
+        start=partial(MemberStart, kind=StatisticsTerms),
         begin=partial(begin_member, kind=StatisticsTerms),
     ),
     "client": Duty(StatisticsClientConfig, statistics=ask_statistics),

@@ -9,16 +9,23 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final, Protocol, Self, TypeVar
 
-from veilring.errors import Busy, PeerLost, ProtocolViolation, TransportError, VeilringError
+from veilring.errors import (
+    Busy,
+    InputError,
+    PeerLost,
+    ProtocolViolation,
+    TransportError,
+    VeilringError,
+)
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast, broadcast_to_rest
 from veilring.nodes.session import TOO_MANY_SESSIONS, Abort, Open
 from veilring.transport.messages import encode
-from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets
+from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, loop_time
 
 _T = TypeVar("_T")
 
@@ -127,12 +134,35 @@ class Offer:
         return sorted(parties) == sorted((me, opener))
 
 
+@dataclass(slots=True)
+class Counts:
+    """The number of sessions that peers have opened at a node.
+
+    Attributes:
+        finished: Those that succeeded.
+        failed: Those that failed, by the name of the error, such as `BudgetExhausted`.
+        refused: The requests that were refused, by the reason.
+        last_error: The last failure and its time on the loop's clock, if there was one.
+    """
+
+    running: int = 0
+    finished: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    last_error: tuple[float, str] | None = None
+
+
 class Service:
-    """Answers the sessions that peers open at a node, until it is closed or its context is left."""
+    """Answers the sessions that peers open at a node, until it is closed or its context is left.
+
+    Attributes:
+        counts: The sessions so far.
+    """
 
     def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
         self._node = node
         self._offers = dict(offers)
+        self.counts = Counts()
         self._open: Counter[str] = Counter()
         self._opens = TokenBuckets(OPENS_MAX, OPENS_PER_SECOND)
         self._refusals = TokenBuckets(REFUSALS_MAX, REFUSALS_PER_SECOND)
@@ -183,28 +213,43 @@ class Service:
             has_answered = True
 
         self._open[peer] += 1
+        self.counts.running += 1
         try:
             parties = Parties(request.parties)
             seconds = ... if offer.seconds is None else offer.seconds
             await self._node.run(
                 play, session, parties, peer, seconds=seconds, tolerant=offer.tolerant
             )
+            self.counts.finished += 1
         except VeilringError as error:
             has_left = isinstance(error, PeerLost) and error.orderly and error.peer == peer
             if has_answered and has_left:
+                self.counts.finished += 1
                 return  # its goodbye arrived before our session ended
+            self._count_failure(error, request.service, peer)
             line = "%s for %s failed: %s"
             what = f"{request.service}: {error}"
             self._lines.say(logging.WARNING, peer, what, line, request.service, peer, error)
         except Exception as error:  # noqa: BLE001  (a bug in one session may not end the service)
             what = f"{request.service}: {type(error).__name__}"
+            self._count_failure(error, request.service, peer)
             line = "%s for %s failed"
             self._lines.say(logging.ERROR, peer, what, line, request.service, peer, trace=True)
         finally:
             self._open[peer] -= 1
+            self.counts.running -= 1
+
+    def _count_failure(self, error: Exception, service: str, peer: str) -> None:
+        name = type(error).__name__
+        self.counts.failed[name] += 1
+        # The text of any other error may contain a value of a request.
+        is_plain = isinstance(error, VeilringError) and not isinstance(error, InputError)
+        text = f"{service} for {peer} failed: {error if is_plain else name}"
+        self.counts.last_error = loop_time(), text
 
     def _turn_down(self, peer: str, session: bytes, reason: str) -> None:
         self._node.shut(session)
+        self.counts.refused[reason] += 1
         line = "refused a session to %s: %s"
         self._lines.say(logging.WARNING, peer, reason, line, peer, reason)
         if fault := self._excess(peer) if reason == TOO_MANY_SESSIONS else self._insistence(peer):

@@ -80,6 +80,7 @@ def open_ledger(
     key: bytes | None = None,
     amend: bool = False,
     new: bool = False,
+    copy: bool = False,
 ) -> "Ledger":
     """Open a ledger, or create it if asked.
 
@@ -94,6 +95,7 @@ def open_ledger(
         amend: Whether to accept changed budgets. Charges are kept, and the unit stays the same.
         new: Whether to create the file, which must not exist; otherwise it must. A lost ledger is
             therefore never replaced by an empty one unnoticed.
+        copy: Whether to open a copy of the file in memory; see `open_state_file`.
 
     Raises:
         InputError: If it does not exist or, with `new`, exists. If another process is writing it,
@@ -110,7 +112,11 @@ def open_ledger(
     limits = Limits.of(budgets)
     where = path.path if isinstance(path, StateFile) else path
     try:
-        store = path if isinstance(path, StateFile) else open_state_file(path, LEDGER, new=new)
+        store = (
+            path
+            if isinstance(path, StateFile)
+            else open_state_file(path, LEDGER, new=new, copy=copy)
+        )
         ledger = _opened(store, limits, key, amend=amend)
     except (sqlite3.Error, OSError) as error:
         raise ledger_unreadable(where, error) from error
@@ -162,10 +168,22 @@ class Totals:
     answers: int
     analysts: tuple[AnalystTotal, ...]
 
+    @property
+    def left(self) -> float | None:
+        """The remaining budget; none if unlimited."""
+        return None if self.budget is None else max(0.0, self.budget - self.spent)
+
+    def left_for(self, analyst: AnalystTotal) -> float | None:
+        """Return the remaining budget of an analyst, or the total one if that is smaller."""
+        if analyst.budget is None:
+            return self.left
+        own = max(0.0, analyst.budget - analyst.spent)
+        return own if self.left is None else min(own, self.left)
+
     def __str__(self) -> str:
         left = "without a limit"
         if self.budget is not None:
-            left = f"{max(0.0, self.budget - self.spent):.6g} of {self.budget:.6g} left"
+            left = f"{self.left:.6g} of {self.budget:.6g} left"
         return f"{self.spent:.6g} {self.unit} spent on {self.answers:,} answers, {left}"
 
 

@@ -188,11 +188,7 @@ class Witness:
         except sqlite3.OperationalError as error:
             if _primary_code(error) != sqlite3.SQLITE_BUSY:
                 raise _damaged_witness(self.path) from None
-            raise InputError.because(
-                f"{self.path} is locked: another process is writing the {self._name}; end that "
-                "process first",
-                field=self._name,
-            ) from None
+            raise _in_use(self.path, self._name) from None
         except _UNREADABLE:
             raise _damaged_witness(self.path) from None
         return known
@@ -346,6 +342,7 @@ def open_state_file(
     path: Path | None,
     *sections: Section,
     new: bool = False,
+    copy: bool = False,
     check: Callable[[sqlite3.Connection], None] | None = None,
 ) -> StateFile:
     """Open a state file for writing, or create it if asked.
@@ -355,6 +352,8 @@ def open_state_file(
         sections: The sections that this process uses. A new file has these, another at least these.
         new: Whether to create it; then it must not exist. Otherwise it must: a process that begins
             an empty file wherever none is found would forget everything when a disk is not mounted.
+        copy: Whether to open a copy of the file in memory, with the same checks, even while another
+            process is writing the file. Nothing on disk changes.
         check: Called with a connection to an existing file whose seal is correct. It raises an
             error to refuse the file nevertheless, before anything in it changes.
 
@@ -385,6 +384,8 @@ def open_state_file(
     if not new and not path.exists() and not _companions(path):
         # before a lock file is left in a wrong folder
         raise missing_state(str(path), kind.name, kind.loss)
+    if copy:
+        return _copied(path, kind)
     witness = Witness(path, kind.name)
     try:
         state = _begun(path, kind, witness) if new else _inspected(path, kind, witness, check)
@@ -400,6 +401,25 @@ def open_state_file(
     except BaseException:
         witness.close()
         raise
+
+
+def _copied(path: Path, kind: _Content) -> StateFile:
+    if not path.exists():
+        raise _lost(path, kind)
+    connection = _connect(MEMORY, kind)
+    try:
+        with read_state_file(path, *kind.sections) as source:
+            source.backup(connection)
+        return StateFile(connection, kind, None, _state_of(connection))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def require_unused(path: Path) -> None:
+    """Refuse a state file that a process is writing."""
+    if _lock_path(path).exists() and _known_to_readers(path.resolve()) is None:
+        raise _in_use(path, _Content(()).name)
 
 
 @contextmanager
@@ -483,11 +503,15 @@ def _inspected(
 
 def _require_never_begun(path: Path, kind: _Content, witness: Witness) -> None:
     if witness.known is not None or _log_size(path):
-        raise StoreFailed(
-            f"{path} is missing or empty, although {_lock_path(path).name} or its log shows that "
-            f"it existed. Restore it. Without it, {kind.loss}; to start over nevertheless, remove "
-            f"{', '.join(each.name for each in _companions(path))} as well"
-        )
+        raise _lost(path, kind)
+
+
+def _lost(path: Path, kind: _Content) -> StoreFailed:
+    return StoreFailed(
+        f"{path} is missing or empty, although {_lock_path(path).name} or its log shows that it "
+        f"existed. Restore it. Without it, {kind.loss}; to start over nevertheless, remove "
+        f"{', '.join(each.name for each in _companions(path))} as well"
+    )
 
 
 def _require_known(path: Path, kind: _Content, state: _State, known: tuple[bytes, int]) -> None:
@@ -742,6 +766,13 @@ def missing_state(where: str, name: str, loss: str) -> InputError:
         f" mounted, or the path may be wrong. Do not begin another in its place: without it,"
         f" {loss}. If there never was one, create it with `veilring state new CONFIG`, or"
         " with `new=True` in Python",
+        field=name,
+    )
+
+
+def _in_use(path: Path, name: str) -> InputError:
+    return InputError.because(
+        f"{path} is locked: another process is writing the {name}; end that process first",
         field=name,
     )
 

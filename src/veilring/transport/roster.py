@@ -296,10 +296,14 @@ class Member:
         if not 0 < self.port <= PORT_MAX:
             raise InputError("port", self.port, f"1 to {PORT_MAX}")
 
-    @property
+    @cached_property
     def expires(self) -> dt.datetime:
         """The time at which the certificate ends, in UTC."""
         return read_certificate(self.certificate)[1].not_valid_after_utc
+
+    def days_left(self, now: dt.datetime) -> int:
+        """Return the number of whole days until the certificate ends; negative after that."""
+        return (self.expires - now).days
 
     @cached_property
     def previous_fingerprint(self) -> str:

@@ -30,7 +30,7 @@ from veilring.transport.connection import (
 )
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint, Sink
 from veilring.transport.frames import check_frame
-from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal
+from veilring.transport.handshake import FORMAT, HANDSHAKE_SECONDS, ConnectionRefusal
 from veilring.transport.listener import Listener, bind
 from veilring.transport.pacing import SparingLog, dial_pauses
 from veilring.transport.roster import Identity, Roster
@@ -42,6 +42,9 @@ CONNECT_SECONDS: Final = 30.0
 # enough to diagnose a problem; a scanner cannot fill the memory
 REFUSALS_KEPT: Final = 100
 _STRANGERS: Final = "strangers"  # an unknown member has no log of its own
+# The term by which a party refuses a greeting that only compares. It is sorted before all others,
+# and short enough to be shown in full.
+_COMPARISON: Final = f"Only compared, no connection: {FORMAT}"
 _PASSWORD_BYTES: Final = 32  # as strong as any key
 _log = logging.getLogger("veilring.transport")
 
@@ -57,6 +60,7 @@ class TlsEndpoint(Endpoint):
 
     Attributes:
         refusals: The last `REFUSALS_KEPT` refused incoming connections, which never reach a node.
+        refused: The number of all refused incoming connections.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class TlsEndpoint(Endpoint):
         self._streams = Streams() if streams is None else streams
         self.name = identity.name
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
+        self.refused = 0
         self._roster = roster
         self._links = Links(identity.name, roster, terms or {})
         self._frames = 0  # sent so far
@@ -330,10 +335,33 @@ class TlsEndpoint(Endpoint):
     def _turned_away(self, who: str, reason: str) -> None:
         error = HandshakeError(who, reason)
         self.refusals.append(error)
+        self.refused += 1
         about = who if who in self._roster.names else _STRANGERS
         self._lines.say(
             logging.WARNING, about, reason, "%s refused a connection: %s", self.name, error
         )
+
+
+async def compare_terms(
+    identity: Identity, roster: Roster, party: str, terms: Mapping[str, str]
+) -> ConnectionRefusal | None:
+    """Return the refusal of a party whose roster, formats or terms differ from ours, or `None`.
+
+    No connection is opened, even if we are connected to it: the greeting has one more term, by
+    which the party refuses it.
+    """
+    endpoint = TlsEndpoint(identity, roster, terms={**terms, _COMPARISON: "1"})
+    try:
+        refusal = await endpoint._dial(party)  # noqa: SLF001  (of the same module)
+    finally:
+        await endpoint.close()
+    if refusal is None:  # an older version, which does not compare formats
+        return None
+    added = f"{_COMPARISON}: 1 at {identity.name}, nothing at {party}"
+    before, found, others = refusal.reason.partition(added)
+    if not found:
+        return refusal
+    return ConnectionRefusal(before + others.lstrip("; ")) if others else None
 
 
 def expected_peers(

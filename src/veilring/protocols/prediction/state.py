@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require_that
-from veilring.privacy.ledger import Ledger, ledger_unreadable, open_ledger
+from veilring.privacy.ledger import Ledger, Totals, ledger_unreadable, open_ledger
 from veilring.protocols.prediction.messages import (
     RECORDS_MAX,
     PredictionAnswer,
@@ -58,17 +58,19 @@ def open_state(
     schema: bytes = bytes(_SCHEMA_BYTES),
     *,
     new: bool = False,
+    copy: bool = False,
 ) -> "ServerState":
     """Open a server's ledger, or create it if asked, without records.
 
     Args:
         path: The file of the ledger; none for a server in memory.
+        copy: Whether to open a copy of the file in memory.
 
     Raises:
         StoreFailed: If it cannot be opened or read, or is damaged. The error gives the remedy.
     """
     with ExitStack() as unless_failed:
-        ledger = unless_failed.enter_context(open_ledger(path, rules.budgets, new=new))
+        ledger = unless_failed.enter_context(open_ledger(path, rules.budgets, new=new, copy=copy))
         try:
             state = ServerState(rules, ledger, RowTable(ledger, rules.facts.features, schema))
         except sqlite3.Error as error:
@@ -104,7 +106,11 @@ class ServerState:
     @property
     def answered(self) -> int:
         """The total number of answered queries, which is public."""
-        return round(self._ledger.totals().spent)
+        return round(self.totals().spent)
+
+    def totals(self) -> Totals:
+        """Return the number of answered queries in total and of each client."""
+        return self._ledger.totals()
 
     def answer(self, client: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
         """Return the answer to a request, after it was charged and durably stored.

@@ -1,0 +1,222 @@
+"""`veilring check` and `status`, and the log of `veilring serve`."""
+
+import datetime as dt
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from typing_extensions import override
+
+from veilring.cli.options import AsJson, ConfigFile
+
+if TYPE_CHECKING:
+    from veilring.deployment.start import Check
+    from veilring.deployment.status import StatusReport
+
+_EXIT_WARNING: Final = 1
+_EXIT_FAILED: Final = 2
+_EXIT_WAITING: Final = 1
+_EXIT_NOT_RUNNING: Final = 2
+_LOG_LINE: Final = "%(asctime)s %(name)s %(levelname)s: %(message)s"
+_NAME_WIDTH: Final = 14
+_NAMES_SHOWN: Final = 10  # of the members whose certificates end first
+
+
+def check_command(
+    config: ConfigFile,
+    *,
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers", help="Compare roster, formats and terms with the parties that answer."
+        ),
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 1 if there are warnings.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the checks of `veilring serve` without starting the party.
+
+    Prints one line for each check: the configuration, the key and its certificate, the clock, the
+    terms, the rows, the free disk, all certificates of the roster, the state with its budgets, and
+    the port. An error states the remedy. Nothing changes on disk, and the party may be running.
+    Keep the output as private as the rows, because it has their number, and the numbers of values
+    outside the public ranges.
+
+    With --peers it sends a greeting to each other party, which refuses it after comparing the
+    roster, the formats of messages and the terms. Nothing that depends on rows is sent.
+
+    Exit codes: 0 no check failed; 1 warnings, with --strict; 2 a check failed.
+
+    For example:
+
+        veilring check ada.toml --peers --strict
+    """
+    checks = _checks(config, peers=peers)
+    outcomes = {each.outcome for each in checks}
+    if as_json:
+        done = {"version": version("veilring"), "checks": [asdict(each) for each in checks]}
+        typer.echo(json.dumps(done, indent=2))
+    else:
+        for each in checks:
+            found = " ".join(each.found.split())  # one line
+            typer.echo(f"{each.outcome:8} {each.name:{_NAME_WIDTH}} {found}")
+    if "failed" in outcomes:
+        raise typer.Exit(_EXIT_FAILED)
+    if strict and "warning" in outcomes:
+        raise typer.Exit(_EXIT_WARNING)
+
+
+def _checks(config: Path, *, peers: bool) -> "list[Check]":
+    from veilring.deployment import load_config
+    from veilring.deployment.duties import start_of
+    from veilring.deployment.start import Check
+    from veilring.errors import InputError
+
+    try:
+        start = start_of(load_config(config))
+    except InputError as error:
+        return [Check("configuration", "failed", str(error))]
+    read = Check("configuration", "ok", f"{config}: {start.config.role}")
+    return [read, *start.run(peers=peers)]
+
+
+def status_command(
+    config: ConfigFile,
+    *,
+    as_json: AsJson = False,
+    as_metrics: Annotated[
+        bool, typer.Option("--metrics", help="Print the numbers in the text format of Prometheus.")
+    ] = False,
+) -> None:
+    """Print the status of a running party of this machine.
+
+    Shows whether it is ready, or the parties that it waits for; its sessions, failures and
+    refusals; the days until certificates end; the budget spent and left of each client; and the
+    last error. It never shows rows, queries or labels.
+
+    The party answers at a Unix socket beside its state, or at the key `socket` of its
+    configuration. Only its own user can connect to it.
+
+    Exit codes, for probes: 0 ready; 1 waiting for other parties; 2 not running, or it does not
+    answer.
+
+    For example:
+
+        veilring status ada.toml --json
+        veilring status ada.toml --metrics > /var/lib/node_exporter/veilring.prom
+    """
+    from veilring.deployment import load_config
+    from veilring.deployment.config import ServerConfig
+    from veilring.deployment.status import STATUS_SECONDS, read_status
+    from veilring.errors import InputError
+
+    loaded = load_config(config)
+    if not isinstance(loaded, ServerConfig):
+        raise InputError.because(f"the role {loaded.role} does not run", field="role")
+    path = Path(loaded.socket)
+    try:
+        found, why = read_status(path), f"no party is running at {path}"
+    except TimeoutError:
+        found, why = None, f"the party at {path} does not answer within {STATUS_SECONDS:g} s"
+    if found is None:
+        said = json.dumps({"ready": False, "message": why}) if as_json else why
+        typer.echo(said, err=as_metrics)
+        raise typer.Exit(_EXIT_NOT_RUNNING)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    elif as_metrics:
+        typer.echo("\n".join(_metrics(found)))
+    else:
+        _show(found)
+    if not found["ready"]:
+        raise typer.Exit(_EXIT_WAITING)
+
+
+def _show(status: "StatusReport") -> None:
+    sessions, uptime = status["sessions"], dt.timedelta(seconds=round(status["uptime"]))
+    state = "ready" if status["ready"] else "waiting"
+    typer.echo(f"{status['party']} is {state} ({status['role']}, veilring {status['version']})")
+    for name, why in status["waiting_for"].items():
+        typer.echo(f"  waits for {name} at {why}")
+    typer.echo(f"uptime        {uptime}")
+    failed = sum(sessions["failed"].values())
+    counted = f"{sessions['running']:,} running, {sessions['finished']:,} finished"
+    typer.echo(f"sessions      {counted}, {failed:,} failed")
+    for title, kinds in (("failures", sessions["failed"]), ("refusals", status["refusals"])):
+        if kinds:
+            typer.echo(f"{title:13} {_listed(kinds)}")
+    soonest = sorted(status["certificate_days"].items(), key=lambda each: each[1])
+    more = f" and {len(soonest) - _NAMES_SHOWN:,} more" if len(soonest) > _NAMES_SHOWN else ""
+    typer.echo(f"certificates  days left: {_listed(dict(soonest[:_NAMES_SHOWN]))}{more}")
+    if status["last_error"] is not None:
+        ago, text = status["last_error"]
+        typer.echo(f"last error    {dt.timedelta(seconds=round(ago))} ago: {text}")
+    if status["budget"] is not None:
+        from veilring.cli.state import show_totals
+        from veilring.deployment.status import totals_of
+
+        show_totals(totals_of(status["budget"]))
+
+
+def _metrics(status: "StatusReport") -> Iterator[str]:
+    """Yield the lines of a status in the text format of Prometheus.
+
+    Names of members and errors need no quoting.
+    """
+    party, sessions, budget = status["party"], status["sessions"], status["budget"]
+
+    def metric(name: str, values: Mapping[str, float | None], label: str = "") -> Iterator[str]:
+        yield f"# TYPE veilring_{name} {'counter' if name.endswith('_total') else 'gauge'}"
+        for key, value in values.items():
+            if value is not None:
+                labels = f'party="{party}"' + (f',{label}="{key}"' if label else "")
+                yield f"veilring_{name}{{{labels}}} {value}"
+
+    yield from metric("ready", {"": int(status["ready"])})
+    yield from metric("parties_missing", {"": len(status["waiting_for"])})
+    yield from metric("uptime_seconds", {"": status["uptime"]})
+    yield from metric("sessions_running", {"": sessions["running"]})
+    yield from metric("sessions_finished_total", {"": sessions["finished"]})
+    yield from metric("sessions_failed_total", sessions["failed"], "error")
+    yield from metric("refusals_total", status["refusals"], "reason")
+    yield from metric("certificate_days_left", status["certificate_days"], "member")
+    if budget is not None:
+        for what in ("spent", "left"):
+            yield from metric(f"budget_{what}", {budget["unit"]: budget[what]}, "unit")
+            clients = {each["name"]: each[what] for each in budget["analysts"]}
+            yield from metric(f"client_budget_{what}", clients, "client")
+
+
+def _listed(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in numbers.items())
+
+
+class _JsonLines(logging.Formatter):
+    """Writes each line of a log as a JSON object."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def log_to_stderr(log_format: str = "text") -> None:
+    """Write the log to standard error, as text or as JSON objects."""
+    handler = logging.StreamHandler()
+    as_text = logging.Formatter(_LOG_LINE)
+    handler.setFormatter(_JsonLines() if log_format == "json" else as_text)
+    logging.basicConfig(handlers=[handler])
