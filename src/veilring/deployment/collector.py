@@ -18,8 +18,9 @@ from pydantic import Field
 
 from veilring.arrays import Bools
 from veilring.data.columns import FeatureTerms
-from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig
+from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig, name_of
 from veilring.deployment.connecting import Server
+from veilring.deployment.policy import Request, guarded, open_admission
 from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of
 from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
 from veilring.errors import InputError, ScenarioError
@@ -40,6 +41,8 @@ from veilring.protocols.ldp.system import LDPBayes
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.collector")
+SURVEY_REQUEST: Final = Request("", name_of(LDPBayes), epsilon=0.0, counted=False)
+"""What a policy is told of a survey, whose clients spend their own ε."""
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -81,10 +84,12 @@ async def serve_collector(
     quotas = _quotas(config, server.roster)
     senders = [name for name in server.roster.names if name != server.name]
     _warn_of_quotas(quotas, senders, terms.protocol.minimum)
+    admission = open_admission(server, config.policy, SURVEY_REQUEST, _log)
     store = open_configured_store(config, terms.task)
     async with Collector(store, time.time, quotas=quotas) as collector:
         _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
-        async with server.listen(collector.offers(), terms=format_terms()):
+        offers = guarded(collector.offers(), admission)
+        async with server.listen(offers, terms=format_terms()):
             if on_ready is not None:
                 on_ready(collector)
             await collector.failure()

@@ -221,9 +221,11 @@ class ServerConfig(TermsConfig):
 
     Attributes:
         listen: The address at which to listen; loopback by default.
+        policy: The file of this party's own policy; without it, all that the terms allow is.
     """
 
     listen: AnAddress = LOOPBACK
+    policy: FilePath = ""
 
 
 class QueryingConfig(TermsConfig):

@@ -160,7 +160,7 @@ class Server:
     """
 
     def __init__(self, config: ServerConfig, log: Logger, clock: Clock = _utc_now) -> None:
-        self._clock = clock
+        self.clock = clock
         self._identity, self.roster = load_credentials(config)
         self.name = self._identity.name
         require_party(self.roster, "identity", self.name)
@@ -207,7 +207,7 @@ class Server:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Warn each day of certificates that will expire, and log the end."""
-        warning = asyncio.create_task(_keep_warning(self.roster.members, self._log, self._clock))
+        warning = asyncio.create_task(_keep_warning(self.roster.members, self._log, self.clock))
         try:
             yield
         except asyncio.CancelledError:

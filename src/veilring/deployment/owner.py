@@ -21,8 +21,10 @@ from veilring.deployment.config import (
     Schema,
     ServerConfig,
     StateConfig,
+    name_of,
 )
 from veilring.deployment.connecting import Client, Server
+from veilring.deployment.policy import ANY_K, Request, open_admission
 from veilring.errors import ScenarioError
 from veilring.nodes.service import Threads, opening
 from veilring.privacy.budgets import Budgets
@@ -115,13 +117,20 @@ async def serve_owner(
     server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
     rows = terms.read_rows(Path(config.rows), config.outside_max, _log, config.particulars)
+    request = owner_request(terms)
     with _open_ledger(config) as ledger:
+        admission = open_admission(server, config.policy, request, _log, ledger.file)
         async with Threads(WORKERS_MAX, "labels") as offload:
-            owner = Owner(rows, terms.rules, ledger, offload)
+            owner = Owner(rows, terms.rules, ledger, offload, admission)
             async with server.listen(owner.offers(terms.digest), terms=terms.keys):
                 if on_ready is not None:
                     on_ready(owner)
                 await owner.failure()
+
+
+def owner_request(terms: OwnerTerms) -> Request:
+    """Return what the terms say of a request, for a policy: it chooses its ε, and k or none."""
+    return Request("", name_of(DataOwner), k=ANY_K, rows=terms.rows, epsilon=0.0)
 
 
 def begin_owner(config: OwnerConfig) -> bool:

@@ -31,9 +31,11 @@ from veilring.deployment.config import (
     StateConfig,
     Terms,
     load_credentials,
+    name_of,
     read_terms,
 )
 from veilring.deployment.connecting import Client, Server
+from veilring.deployment.policy import STATISTICS, USAGE, Request, open_admission
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -91,6 +93,24 @@ class MemberTerms(Terms, ABC):
         said = {key: value for key, value in self.tables.items() if key != "budget"}
         text = json.dumps(said, sort_keys=True)
         return digest_of(digest_of_names(parties), text.encode())
+
+    def request(self, parties: int) -> Request:
+        """Return what these terms say of a request, for the policy of a party.
+
+        Args:
+            parties: The number of parties. Those that may be lost are not counted.
+        """
+        once, system = self.membership(parties).once, getattr(self, "protocol", None)
+        k = getattr(system, "k", None)
+        return Request(
+            "",
+            STATISTICS if self.system is None else name_of(self.system),
+            reveal=getattr(system, "reveal", None),
+            k=k if isinstance(k, int) else None,
+            parties=parties - (0 if once is None else once.spare),
+            rows=self.facts(parties).rows,
+            epsilon=self.promise(parties).epsilon,
+        )
 
     def check_budget(self, name: str, promise: Promise) -> None:
         """Refuse a budget that does not fit the price of a system with this name."""
@@ -225,13 +245,16 @@ async def serve_member(
 
     def take_part(node: Node, till: Till | None) -> Member:
         member = PeerMember(
-            node, rows, parties, membership, facts, terms.digest, config.limits, till, kept
+            *(node, rows, parties, membership, facts, terms.digest, config.limits, till, kept),
+            admission=admission,
         )
         if membership.once is None or till is None:
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
     with _open_state(config, terms, server.roster) as (file, till):
+        request = terms.request(len(parties))
+        admission = open_admission(server, config.policy, request, _log, file)
         if membership.memory is not None:
             kept = membership.keep(rows, file)
         async with server.meet(terms.keys) as met:
@@ -274,7 +297,8 @@ def _open_state(
     if not pays and (config.client is not None or config.clients):
         raise ScenarioError.because("this system spends no epsilon; leave it out", field="client")
     memory = () if membership.memory is None else (membership.memory,)
-    sections = (LEDGER, *memory) if pays else memory
+    used = (LEDGER, *memory) if pays else memory
+    sections = used or (USAGE,) * bool(config.policy)
     if not sections:
         yield _State()
         return

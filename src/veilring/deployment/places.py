@@ -23,8 +23,10 @@ from veilring.deployment.config import (
     ServerConfig,
     StateConfig,
     Terms,
+    name_of,
 )
 from veilring.deployment.connecting import Client, Server
+from veilring.deployment.policy import Request, guarded, open_admission
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
 from veilring.nodes.service import opening
@@ -54,6 +56,8 @@ LATITUDE_MAX: Final = 90.0
 """The maximum latitude in degrees, north and south."""
 LONGITUDE_MAX: Final = 180.0
 """The maximum longitude in degrees, east and west."""
+PLACES_REQUEST: Final = Request("", name_of(TreeWalk), epsilon=0.0, counted=False)
+"""What a policy is told of a search, whose client spends its own ε."""
 _WGS84: Final = "EPSG:4326"
 _AXES: Final = 2
 _LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"
@@ -280,8 +284,10 @@ async def serve_places(
         raise ScenarioError.because(
             f"{terms.area} does not contain all places of {config.rows}", field="area"
         )
+    admission = open_admission(server, config.policy, PLACES_REQUEST, _log)
     places = Places.of(terms.projection.to_metres(degrees))
-    async with server.listen(offers(places, terms.digest), terms=terms.keys):
+    services = guarded(offers(places, terms.digest), admission)
+    async with server.listen(services, terms=terms.keys):
         if on_ready is not None:
             on_ready(places)
         await asyncio.Event().wait()

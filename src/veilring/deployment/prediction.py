@@ -31,8 +31,10 @@ from veilring.deployment.config import (
     TermsConfig,
     Unfinished,
     message_format,
+    name_of,
 )
 from veilring.deployment.connecting import Client, Server
+from veilring.deployment.policy import Request, open_admission
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.service import Threads, opening
 from veilring.privacy.checks import doubt_of_delta, require
@@ -253,16 +255,23 @@ async def serve_prediction(
         )
     if doubt := doubt_of_delta(terms.protocol.delta):
         _log.warning("protocol.%s", doubt)
+    request = prediction_request(terms)
     with _open(config, terms) as state:
+        admission = open_admission(server, config.policy, request, _log, state.file)
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
-            predicting = PredictionServer(state, offload, config.administrators)
+            predicting = PredictionServer(state, offload, config.administrators, admission)
             offers = predicting.offers(terms.digest)
             kept = f"{len(state):,} records, {state.answered:,} queries answered"
             async with server.listen(offers, terms=terms.keys, kept=kept):
                 if on_ready is not None:
                     on_ready(predicting)
                 await predicting.failure()
+
+
+def prediction_request(terms: PredictionTerms) -> Request:
+    """Return what the terms say of a request, for a policy: one ε covers all of them."""
+    return Request("", name_of(IndKNN), epsilon=terms.protocol.epsilon)
 
 
 def begin_server(config: PredictionServerConfig) -> bool:
