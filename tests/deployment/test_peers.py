@@ -136,9 +136,12 @@ async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
 async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None:
     """Members restart with a smaller roster, and refuse the queries that they took part in."""
     names = (*PARTIES, "party-3")
-    folder = written(tmp_path / "peers", RankSearch(), None, names).folder
+    peers = written(tmp_path / "peers", RankSearch(), None, names)
+    folder = peers.folder
     async with all_served(folder, names) as served:
         await served.labels(0, 2)
+    for name in PARTIES:
+        peers.edit(f"{name}.policy.toml", "parties = 4", "parties = 3")
     members = Roster.load(folder / "roster.toml").members
     Roster(tuple(each for each in members if each.name != "party-3")).save(folder / "roster.toml")
     async with all_served(folder) as served:

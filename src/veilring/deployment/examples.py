@@ -111,9 +111,9 @@ def write_folder(
         if "protocol" not in own:
             config["terms"] = TERMS
         if request is not None and number < listening:
-            config["policy"] = f"{name}.policy.toml"
-            policy = careful_policy(request, tuple(configs)[listening:])
-            (folder / config["policy"]).write_text(policy.to_toml(), encoding="utf-8")
+            config["policy"] = own_policy = f"{name}.policy.toml"
+            text = careful_policy(request, tuple(configs)[listening:]).to_toml()
+            (folder / own_policy).write_text(text, encoding="utf-8")
         path = folder / f"{name}.toml"
         path.write_text(tomli_w.dumps(config), encoding="utf-8")
         begin_state(path)

@@ -106,7 +106,7 @@ class MemberTerms(Terms, ABC):
             "",
             STATISTICS if self.system is None else name_of(self.system),
             reveal=getattr(system, "reveal", None),
-            k=k if isinstance(k, int) else None,
+            k=k if isinstance(k, int) and k else None,  # 0 if a radius was chosen
             parties=parties - (0 if once is None else once.spare),
             rows=self.facts(parties).rows,
             epsilon=self.promise(parties).epsilon,

@@ -419,6 +419,6 @@ def careful_policy(terms: Request, clients: Sequence[str]) -> Policy:
     limits: dict[str, Any] = {"clients": tuple(clients), "systems": (terms.system,)}
     if terms.counted:
         limits |= {"queries_hour": CAREFUL_HOUR, "queries_day": CAREFUL_DAY}
-        limits |= {"parties": terms.parties, "reveal": terms.reveal, "epsilon": terms.epsilon}
+        limits |= {"parties": terms.parties, "reveal": terms.reveal}
         limits |= {"k": None if terms.k == ANY_K else terms.k, "epsilon": terms.epsilon or None}
     return Policy(**limits)

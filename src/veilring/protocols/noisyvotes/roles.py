@@ -165,7 +165,7 @@ def scores_of(answer: VotesAnswer) -> Floats:
     return vote_shares(answer.totals.astype(np.float64))
 
 
-async def private_votes(
+async def private_votes(  # noqa: PLR0913  (an experiment chooses some of them)
     party: Party,
     rows: Rows,
     *,
