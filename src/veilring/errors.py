@@ -238,11 +238,11 @@ class AskedBefore(VeilringError):
 class PolicyRefused(VeilringError):
     """Raised if a party's own policy does not allow a request. Nothing was sent or charged for it.
 
-    The party's log names the rule and its value; other parties learn only what it is about.
+    The party's log names the rule and its value; other parties learn only its subject.
 
     Attributes:
         party: The party whose policy it is.
-        about: What the rule is about: `who`, `what`, `when` or `amount`.
+        about: The subject of the rule: `who`, `what`, `when` or `amount`.
         rule: The exact reason, for the party's own log.
     """
 

@@ -113,7 +113,7 @@ class Diagnosed(Deployment):
         self.name, client = (SERVERS | RINGS)[system]
         self.client = client.split()
         for path in folder.glob("*.toml"):
-            if path.name not in {"roster.toml", "terms.toml"}:
+            if path.name not in {"roster.toml", "terms.toml"} and ".policy" not in path.suffixes:
                 self.configure(path.stem, SERVER_LIMITS if system in SERVERS else RING_LIMITS)
 
     def all_ready(self) -> None:

@@ -1,4 +1,4 @@
-"""The policies of parties: decisions, counts that outlive the process, and what an asker learns."""
+"""The policies of parties: decisions, durable counts, and the errors of clients."""
 
 import datetime as dt
 import logging
@@ -172,7 +172,7 @@ def test_more_usage_allows_nothing_more(
 
 
 class _Party:
-    """What an admission needs of a server."""
+    """The part of a server that an admission needs."""
 
     name = "ada"
 
@@ -328,7 +328,7 @@ def test_a_policy_that_cannot_work_is_refused_at_the_start(
 def test_a_changed_policy_is_logged_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each start logs the policy, or what has changed in it since the last start."""
+    """Each start logs the policy, or its changes since the last start."""
     caplog.set_level(logging.INFO)
     for text in (
         "queries_day = 5\nk = 5",
@@ -352,7 +352,7 @@ def restrict(deployment: Deployment, name: str, text: str) -> None:
 async def test_a_member_refuses_by_its_policy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log has the exact rule, and the asker learns only what it is about.
+    """Its log has the exact rule, and the client learns only its subject.
 
     Counts of a system without an ε outlive a restart; queries that were refused do not count.
     """
@@ -379,7 +379,7 @@ async def test_a_member_refuses_by_its_policy(
         await served.serve("party-0")
         with pytest.raises(SessionAborted, match="the policy of party-0 does not let this client"):
             await served.labels(3, 4)
-    assert "party-2 has no policy: it takes part in all that the terms allow" in caplog.text
+    assert "party-2 has no policy: it takes part in everything that the terms allow" in caplog.text
     assert "clients: client is not among party-1" in caplog.text
 
 

@@ -42,7 +42,7 @@ from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.collector")
 SURVEY_REQUEST: Final = Request("", name_of(LDPBayes), epsilon=0.0, counted=False)
-"""What a policy is told of a survey, whose clients spend their own ε."""
+"""A submission, for a policy; each client spends its own ε."""
 _Count = Annotated[int, Field(ge=0)]
 
 

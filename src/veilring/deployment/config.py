@@ -221,7 +221,8 @@ class ServerConfig(TermsConfig):
 
     Attributes:
         listen: The address at which to listen; loopback by default.
-        policy: The file of this party's own policy; without it, all that the terms allow is.
+        policy: The file of this party's own policy. Without one, it takes part in everything that
+            the terms allow.
     """
 
     listen: AnAddress = LOOPBACK

@@ -86,7 +86,7 @@ def write_folder(
         files: The function that writes each other file, by its name.
         port: The port of the first party; the others get the following ports.
         listening: The number of parties, which come first; all others are clients.
-        request: What the terms say of requests; each party then gets a policy `NAME.policy.toml`.
+        request: A request under the terms; each party then gets a policy `NAME.policy.toml`.
     """
     try:
         folder.mkdir(parents=True)

@@ -129,7 +129,7 @@ async def serve_owner(
 
 
 def owner_request(terms: OwnerTerms) -> Request:
-    """Return what the terms say of a request, for a policy: it chooses its ε, and k or none."""
+    """Return a request under the terms, for a policy; each chooses its ε, and k or a radius."""
     return Request("", name_of(DataOwner), k=ANY_K, rows=terms.rows, epsilon=0.0)
 
 

@@ -95,7 +95,7 @@ class MemberTerms(Terms, ABC):
         return digest_of(digest_of_names(parties), text.encode())
 
     def request(self, parties: int) -> Request:
-        """Return what these terms say of a request, for the policy of a party.
+        """Return a request under these terms, for the policy of a party.
 
         Args:
             parties: The number of parties. Those that may be lost are not counted.

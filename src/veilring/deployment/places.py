@@ -57,7 +57,7 @@ LATITUDE_MAX: Final = 90.0
 LONGITUDE_MAX: Final = 180.0
 """The maximum longitude in degrees, east and west."""
 PLACES_REQUEST: Final = Request("", name_of(TreeWalk), epsilon=0.0, counted=False)
-"""What a policy is told of a search, whose client spends its own ε."""
+"""A search, for a policy; each client spends its own ε."""
 _WGS84: Final = "EPSG:4326"
 _AXES: Final = 2
 _LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"

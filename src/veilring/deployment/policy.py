@@ -87,10 +87,10 @@ class Policy(Table):
         rows: The minimum public number of rows of all parties together.
         queries_hour: The maximum number of queries in an hour of the clock, of all clients.
         queries_day: The maximum number of queries on a day (UTC), of all clients.
-        queries_total: The maximum number of queries in all, for the lifetime of the state.
+        queries_total: The maximum number of queries for the lifetime of the state.
         epsilon: The maximum ε of a request. With any limit of ε, a system without ε is refused.
         epsilon_day: The maximum ε on a day (UTC), of all clients.
-        epsilon_total: The maximum ε in all, for the lifetime of the state.
+        epsilon_total: The maximum ε for the lifetime of the state.
         hours: The time of day (UTC) at which requests are answered; the end may be on the next day.
     """
 
@@ -121,13 +121,13 @@ class Policy(Table):
 
 
 class Request(NamedTuple):
-    """A request, with what the terms say of it.
+    """A request under the terms of a deployment.
 
     Attributes:
         client: The client; empty for the terms alone, or if the members act for all clients.
         system: The name of the system.
         reveal: The results that the system opens; none if it has no such choice.
-        k: The number of neighbours; none if there are none.
+        k: The number of neighbours; none for a radius, or for a system without neighbours.
         parties: The number of parties whose rows make the answer.
         rows: The public number of rows; none if it is not public.
         queries: The number of new queries.
@@ -160,8 +160,8 @@ class Decision(NamedTuple):
     """The decision on a request.
 
     Attributes:
-        about: What the rule that refuses it is about, for others: `who`, `what`, `when` or
-            `amount`; empty if it is allowed.
+        about: The subject of the rule that refuses it, for others: `who`, `what`, `when` or
+            `amount`; empty if the request is allowed.
         rule: The exact reason, for the party's own log.
     """
 
@@ -186,7 +186,7 @@ def decide(policy: Policy, request: Request, usage: Usage, now: dt.datetime) -> 
 
 
 def decide_terms(policy: Policy, request: Request) -> Decision:
-    """Return whether a policy allows the terms of a request, whoever makes it and whenever."""
+    """Return whether a policy allows the terms of a request, for any client at any time."""
     spends = any(getattr(policy, key) is not None for key in _EPSILONS)
     told = (None, *_REVEALED)
     tests = {
@@ -330,15 +330,16 @@ def open_admission(
     """Return the admission of a party by the policy of its configuration.
 
     Args:
-        path: The file of the policy; empty if there is none: then all that the terms allow is.
-        terms: What the terms say of each request.
+        path: The file of the policy. If it is empty, everything that the terms allow is admitted.
+        terms: A request under the terms.
         file: The open state file, which counts the requests; none for a party that counts none.
 
     Raises:
         ScenarioError: If the file is wrong, or does not allow any request under these terms.
     """
     if not path:
-        log.info("%s has no policy: it takes part in all that the terms allow", server.name)
+        line = "%s has no policy: it takes part in everything that the terms allow"
+        log.info(line, server.name)
         return admit_all
     policy = read_toml(Path(path), Policy, "policy")
     _require_names("clients", policy.clients, server.roster.names)
@@ -413,7 +414,7 @@ def careful_policy(terms: Request, clients: Sequence[str]) -> Policy:
     """Return a policy that allows what these terms need, and no more.
 
     Args:
-        terms: What the terms say of a request.
+        terms: A request under the terms.
         clients: The names of the clients.
     """
     limits: dict[str, Any] = {"clients": tuple(clients), "systems": (terms.system,)}

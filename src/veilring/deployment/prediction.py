@@ -270,7 +270,7 @@ async def serve_prediction(
 
 
 def prediction_request(terms: PredictionTerms) -> Request:
-    """Return what the terms say of a request, for a policy: one ε covers all of them."""
+    """Return a request under the terms, for a policy; one ε covers all requests."""
     return Request("", name_of(IndKNN), epsilon=terms.protocol.epsilon)
 
 

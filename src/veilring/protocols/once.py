@@ -207,15 +207,15 @@ class OnceMember:
             VeilringError: If the session failed. It may have been charged.
         """
         payer = client or self.node.name
-        self._waiting.append(payer)
-        try:
-            # long enough for another client's session to make the result
-            async with self._asking.turn(payer, self.member.limits.session):
-                with self.member.admission(Asked("" if payer in self.member.parties else payer, 0)):
+        with self.member.admission(Asked("" if payer in self.member.parties else payer, 0)):
+            self._waiting.append(payer)
+            try:
+                # long enough for another client's session to make the result
+                async with self._asking.turn(payer, self.member.limits.session):
                     kept = self._find()
                     return await self._obtain(payer) if kept is None else kept
-        finally:
-            self._waiting.remove(payer)
+            finally:
+                self._waiting.remove(payer)
 
     async def _obtain(self, payer: str) -> bytes | ResultReady:
         """Fetch the result from a member that has it; if none has, have it made."""

@@ -71,7 +71,8 @@ async def rank_search(
     """Label a batch of queries by the nearest rows of all parties.
 
     Distributing the queries and agreeing on keys are set-up. The client has queries of shape (Q,
-    features), as many as announced if that is given, and all parties return the same answer.
+    features), whose number is the announced one if that is given. All parties return the same
+    answer.
 
     Raises:
         AskedBefore: If the party has sent values for some of the queries among other parties, or

@@ -177,8 +177,8 @@ async def private_knn(
     With r rounds of PP-TopK, a batch of any size takes `n * (r + 3) - 2` messages if the votes are
     summed along the ring; drawing the ring and distributing the queries are set-up.
 
-    The client has queries of shape (Q, features), as many as announced if that is given, and all
-    parties return the same answer. By
+    The client has queries of shape (Q, features), whose number is the announced one if that is
+    given. All parties return the same answer. By
     default they draw the ring together, and compare their queries as they draw. A party raises
     `ProtocolViolation` if a peer sent something that no honest party sends, and `Tampered` if
     honest parties could not have this outcome with any rows, or received different queries.
