@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deployment.commands import PARTIES, SECONDS, Command, Deployment
+from tests.deployment.commands import PARTIES, SECONDS, Command, Deploy, Deployment
 from tests.deployment.members import all_served
 from tests.deployment.test_peers import written
 
@@ -26,13 +26,18 @@ from veilring.deployment.policy import (
     decide,
     open_admission,
 )
-from veilring.errors import PolicyRefused, ScenarioError, SessionAborted, StoreFailed
+from veilring.errors import PolicyRefused, ScenarioError, SessionAborted, StoreFailed, VeilringError
+from veilring.nodes.party import Party
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
 from veilring.privacy.statefile import open_state_file
 from veilring.protocols.admission import Admission, Asked
 from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.peers import PeerMember
+from veilring.protocols.ranksearch.system import RankSearch
+from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
+from veilring.protocols.system import System
 
 NOON: Final = dt.datetime(2026, 11, 28, 12, 0, tzinfo=dt.UTC)
 ASKED: Final = Request("clerk", "rank-search", "votes", 5, 3, 100, 10, 0.5)
@@ -399,6 +404,88 @@ async def test_nobody_pays_for_a_refused_request(tmp_path: Path) -> None:
         with pytest.raises(SessionAborted, match=r"PolicyRefused.amount, blaming party-2"):
             await served.labels(3, 6)
         assert served.spent() == [1.0] * 3
+
+
+async def test_a_release_is_made_once_by_the_policies_of_all(tmp_path: Path) -> None:
+    """It is one query at each member; a stored release is none, and is given to any client."""
+    release = written(tmp_path / "release", Release(epsilon=1.0), 10.0)
+    for name in PARTIES[1:]:
+        restrict(release, name, 'queries_total = 1\nclients = ["party-0"]')
+    async with all_served(release.folder) as served:
+        first = await served.labels(0, 3)
+        assert await served.labels(0, 3) == first
+        assert served.spent() == [1.0] * 3
+        release.edit("client.toml", "party-0", "party-2")
+        with pytest.raises(SessionAborted, match="the policy of party-2 does not let this client"):
+            await served.labels(0, 3)
+    release.edit("client.toml", "party-2", "party-0")
+    release.edit("terms.toml", "[protocol]", 'edition = "2"\n[protocol]')
+    async with all_served(release.folder) as served:
+        with pytest.raises(SessionAborted, match=r"PolicyRefused.amount, blaming party-1"):
+            await served.labels(0, 3)
+        assert served.spent() == [1.0] * 3
+
+
+@pytest.mark.parametrize("system", [PrivateKNN(), RankSearch(), NoisyVotes(radius=0.3)])
+async def test_a_batch_has_the_announced_number_of_queries(
+    tmp_path: Path, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that announces fewer queries than it sends is accused before anybody pays."""
+    told = PeerMember._lead  # noqa: SLF001  (the asked member's part)
+
+    async def lead(member: PeerMember, party: Party, *, asked: Asked, **given: Any) -> Any:
+        return await told(member, party, asked=asked._replace(queries=1), **given)
+
+    monkeypatch.setattr(PeerMember, "_lead", lead)
+    budget = 10.0 if system.is_bounded() else None
+    folder = written(tmp_path / "peers", system, budget).folder
+    async with all_served(folder) as served:
+        with pytest.raises(VeilringError):
+            await served.labels(0, 3)
+        assert budget is None or served.spent() == [0.0] * 3
+        assert len(await served.labels(0, 1)) == 1
+
+
+def test_an_owner_counts_new_queries_once(deploy: Deploy) -> None:
+    """A repeated request is stored and costs nothing, and counts outlive a kill."""
+    owner = deploy("owner", "--radius=0.2")
+    restrict(owner, "owner", "queries_total = 20\nepsilon = 1.0")
+    owner.serve("owner")
+    first = owner.call("ask", "analyst-0.toml", "analyst-0.csv").stdout  # 19 queries
+    owner.kill()
+    owner.serve("owner")
+    assert owner.call("ask", "analyst-0.toml", "analyst-0.csv").stdout == first
+    refused = owner.call("ask", "analyst-1.toml", "analyst-1.csv", code=1)
+    assert "the policy of owner limits how much may be asked" in refused.stderr
+    assert "queries_total: 19 of 20 are used, and 19 are asked" in owner.log("owner")
+    assert owner.totals("owner").spent == 1.0
+    restrict(owner, "owner", "k = 3")
+    owner.end_in_order()
+    owner.serve("owner")
+    refused = owner.call("ask", "analyst-1.toml", "analyst-1.csv", code=1)
+    assert "does not allow what was asked" in refused.stderr
+    assert "k: 0; the policy says 3" in owner.log("owner")
+
+
+@pytest.mark.parametrize(
+    ("system", "server", "words"),
+    [
+        ("prediction", "server", ("ask", "client-0.toml", "client-0.csv")),
+        ("survey", "collector", ("submit", "survey-client-0.toml", "survey-client-0.csv")),
+        ("places", "server", ("ask", "client.toml", "--near=37.72,-122.38", "--epsilon=8")),
+    ],
+)
+def test_every_server_decides_who_asks(
+    deploy: Deploy, system: str, server: str, words: tuple[str, ...]
+) -> None:
+    """A client that the policy does not name gets nothing, and its log is general."""
+    deployed = deploy(system)
+    restrict(deployed, server, f'clients = ["{server}"]')
+    deployed.serve(server)
+    refused = deployed.call(*words, code=1)
+    assert f"the policy of {server} does not let this client ask" in refused.stderr
+    name = words[1].removesuffix(".toml")
+    assert f"clients: {name} is not among {server}" in deployed.log(server)
 
 
 def test_the_written_policies_are_valid(tmp_path: Path) -> None:

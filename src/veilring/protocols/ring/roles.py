@@ -178,10 +178,10 @@ async def private_knn(
     summed along the ring; drawing the ring and distributing the queries are set-up.
 
     The client has queries of shape (Q, features), whose number is the announced one if that is
-    given. All parties return the same answer. By
-    default they draw the ring together, and compare their queries as they draw. A party raises
-    `ProtocolViolation` if a peer sent something that no honest party sends, and `Tampered` if
-    honest parties could not have this outcome with any rows, or received different queries.
+    given. All parties return the same answer. By default they draw the ring together, and compare
+    their queries as they draw. A party raises `ProtocolViolation` if a peer sent something that no
+    honest party sends, and `Tampered` if honest parties could not have this outcome with any rows,
+    or received different queries.
     """
     facts, topk, method = parameters.facts, parameters.topk, parameters.sum
     weights = parameters.system.weights
