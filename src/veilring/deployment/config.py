@@ -44,6 +44,8 @@ from veilring.transport.tls import LOOPBACK
 
 A_FILE: Final = "a path, relative to this file"
 STATE_SUFFIX: Final = ".db"
+STATISTICS: Final = "statistics"
+"""The name of the terms that are a plan of statistics, which are no `System`."""
 RELATIVE: Final = "relative"
 """Marks a key whose path is relative to its file."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"

@@ -14,6 +14,7 @@ from veilring.deployment.config import (
     A_FILE,
     RELATIVE,
     STATE_SUFFIX,
+    STATISTICS,
     Columns,
     Config,
     Duty,
@@ -37,7 +38,6 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "statistics": "`veilring stats` with a configuration",
 }
 """The commands that run the coroutines of a `Duty`."""
-_STATISTICS: Final = "statistics"
 _STATE: Final = "state"  # the only path with a default
 _HERE: Final = "here"
 _IN_TERMS: Final = "in the terms"
@@ -200,7 +200,7 @@ def _duties_of(tables: Mapping[str, Any], folder: Path) -> tuple[str, Mapping[st
     else:
         require_key(isinstance(terms, str), "terms", terms, A_FILE)
         found = read_terms(folder / terms)
-        if _STATISTICS in found:  # a plan, which no system's terms contain
-            return _STATISTICS, import_module("veilring.deployment.statistics").DUTIES
+        if STATISTICS in found:  # a plan, which no system's terms contain
+            return STATISTICS, import_module("veilring.deployment.statistics").DUTIES
         system = named_system(found)
     return name_of(system), import_module(system.deployment).DUTIES

@@ -112,7 +112,8 @@ def write_folder(
             config["terms"] = TERMS
         if request is not None and number < listening:
             config["policy"] = own_policy = f"{name}.policy.toml"
-            text = careful_policy(request, tuple(configs)[listening:]).to_toml()
+            clients = [each for each, its in configs.items() if its["role"] == "client"]
+            text = careful_policy(request, clients).to_toml()
             (folder / own_policy).write_text(text, encoding="utf-8")
         path = folder / f"{name}.toml"
         path.write_text(tomli_w.dumps(config), encoding="utf-8")

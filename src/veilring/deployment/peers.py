@@ -21,6 +21,7 @@ from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.data.table import Rows
 from veilring.deployment.config import (
+    STATISTICS,
     AskingConfig,
     BudgetAmount,
     Duty,
@@ -35,7 +36,7 @@ from veilring.deployment.config import (
     read_terms,
 )
 from veilring.deployment.connecting import Client, Server
-from veilring.deployment.policy import STATISTICS, USAGE, Request, open_admission
+from veilring.deployment.policy import USAGE, Request, open_admission
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties

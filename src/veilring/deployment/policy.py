@@ -16,7 +16,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,8 @@ from pydantic import AfterValidator, Field
 from veilring.config import Section as Table
 from veilring.config import read_toml, require_key_that
 from veilring.data.cells import Words
-from veilring.deployment.connecting import Server
+from veilring.deployment.config import STATISTICS
+from veilring.deployment.connecting import Clock, Server
 from veilring.errors import PolicyRefused
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
@@ -63,7 +64,7 @@ _REVEALED: Final[tuple[str, ...]] = get_args(Reveal)  # the most detailed first
 
 
 def _checked_hours(text: str) -> str:
-    if text and _HOURS.fullmatch(text) is None:
+    if _HOURS.fullmatch(text) is None:
         message = f"hours must be {_HOURS_TEXT}"
         raise ValueError(message)
     return text
@@ -175,25 +176,25 @@ def decide(policy: Policy, request: Request, usage: Usage, now: dt.datetime) -> 
     Args:
         now: The time, with its zone.
     """
-    decision = decide_terms(policy, request)
     if policy.clients is not None and request.client not in {"", *policy.clients}:
         allowed = ", ".join(policy.clients) or "nobody"
-        decision = Decision("who", f"clients: {request.client} is not among {allowed}")
-    elif not decision.about and not _is_open(policy.hours, now):
+        return Decision("who", f"clients: {request.client} is not among {allowed}")
+    decision = decide_terms(policy, request)
+    if decision.about:
+        return decision
+    if policy.hours is not None and not _is_open(policy.hours, now):
         rule = f"hours: it is {now.astimezone(dt.UTC):%H:%M}, outside of {policy.hours} (UTC)"
-        decision = Decision("when", rule)
-    return decision if decision.about else _decide_amount(policy, request, usage)
+        return Decision("when", rule)
+    return _decide_amount(policy, request, usage)
 
 
 def decide_terms(policy: Policy, request: Request) -> Decision:
     """Return whether a policy allows the terms of a request, for any client at any time."""
     spends = any(getattr(policy, key) is not None for key in _EPSILONS)
-    told = (None, *_REVEALED)
+    revealed = _REVEALED if policy.reveal is None else _REVEALED[_REVEALED.index(policy.reveal) :]
     tests = {
         "systems": policy.systems is None or request.system in policy.systems,
-        "reveal": policy.reveal is None
-        or request.reveal is None
-        or (request.reveal in told and told.index(request.reveal) >= told.index(policy.reveal)),
+        "reveal": policy.reveal is None or request.reveal in {None, *revealed},
         "k": policy.k is None or (request.k or 0) >= policy.k,
         "parties": policy.parties is None or request.parties >= policy.parties,
         "rows": policy.rows is None or (request.rows or 0) >= policy.rows,
@@ -230,19 +231,17 @@ def _decide_amount(policy: Policy, request: Request, usage: Usage) -> Decision:
 
 
 def _said(value: object) -> str:
-    return (
-        "nothing" if value is None else str(value if isinstance(value, str) else json.dumps(value))
-    )
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _units(epsilon: float) -> int:
     return int(to_units(epsilon, field="epsilon"))
 
 
-def _is_open(hours: str | None, now: dt.datetime) -> bool:
+def _is_open(hours: str, now: dt.datetime) -> bool:
     """Return whether a time is within hours; equal ends are a whole day."""
-    if not hours:
-        return True
     start, end = (dt.time.fromisoformat(part) for part in hours.split("-"))
     time = now.astimezone(dt.UTC).time()
     if start < end:
@@ -263,7 +262,6 @@ _READ: Final = (
     " coalesce(sum(iif(hour / 24 = ?1 / 24, queries, 0)), 0), coalesce(sum(queries), 0),"
     " coalesce(sum(iif(hour / 24 = ?1 / 24, units, 0)), 0), coalesce(sum(units), 0) FROM usage"
 )
-Clock = Callable[[], dt.datetime]
 
 
 class _Gate:
@@ -364,8 +362,6 @@ CAREFUL_DAY: Final = 50_000
 ANY_K: Final = sys.maxsize
 """The k of terms under which each request chooses its own."""
 _UNCOUNTED: Final = ("clients", "systems", "hours")
-STATISTICS: Final = "statistics"
-"""The name of statistics in `Policy.systems`: they are no `System`."""
 
 
 def _require_names(key: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
