@@ -37,6 +37,7 @@ from veilring.errors import PolicyRefused
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
 from veilring.privacy.budgets import AMOUNT_MAX, from_units, to_units
+from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Section, StateFile
 from veilring.protocols.admission import Admission, Asked, Count, admit_all
 from veilring.protocols.ranksearch.parameters import Reveal
@@ -287,7 +288,7 @@ class _Gate:
         )
         added = request.queries, _units(request.epsilon or 0.0)
         place = object()
-        with self._guard, charging():
+        with self._guard, _storing():
             now = self._clock()
             decision = decide(self._policy, request, self._usage(now), now)
             if decision.about:
@@ -318,8 +319,14 @@ class _Gate:
             if connection is not None:
                 connection.execute(_COUNT, row)
                 return
-            with charging(), self._file.transaction() as own:
+            with _storing(), self._file.transaction() as own:
                 own.execute(_COUNT, row)
+
+
+@contextmanager
+def _storing() -> Iterator[None]:
+    with charging(), as_store_failed(f"the {USAGE.name} failed"):
+        yield
 
 
 def open_admission(
@@ -416,6 +423,6 @@ def careful_policy(terms: Request, clients: Sequence[str]) -> Policy:
     limits: dict[str, Any] = {"clients": tuple(clients), "systems": (terms.system,)}
     if terms.counted:
         limits |= {"queries_hour": CAREFUL_HOUR, "queries_day": CAREFUL_DAY}
-        limits |= {"parties": terms.parties, "reveal": terms.reveal}
+        limits |= {"parties": terms.parties if terms.parties > 1 else None, "reveal": terms.reveal}
         limits |= {"k": None if terms.k == ANY_K else terms.k, "epsilon": terms.epsilon or None}
     return Policy(**limits)
