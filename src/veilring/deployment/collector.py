@@ -20,10 +20,11 @@ from veilring.arrays import Bools
 from veilring.data.columns import FeatureTerms
 from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig, name_of
 from veilring.deployment.connecting import Server
-from veilring.deployment.policy import Request, guarded, open_admission
+from veilring.deployment.policy import Request, open_admission
 from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of
 from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
 from veilring.errors import InputError, ScenarioError
+from veilring.protocols.admission import guarded
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,

@@ -41,7 +41,7 @@ from veilring.deployment.duties import begin_state
 from veilring.deployment.owner import OwnerTerms, owner_request
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PLACES_REQUEST, Area, PlacesTerms, utm_around
-from veilring.deployment.policy import Request, careful_policy
+from veilring.deployment.policy import ANY_K, Policy, Request
 from veilring.deployment.prediction import PredictionTerms, prediction_request
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.errors import InputError
@@ -61,6 +61,9 @@ from veilring.transport.tls import LOOPBACK
 TERMS: Final = "terms.toml"
 """The name of the file of the terms."""
 _ROSTER: Final = "roster.toml"
+# Far more queries than a study needs, and far fewer than a client can send.
+_QUERIES_HOUR: Final = 10_000
+_QUERIES_DAY: Final = 50_000
 _DRAFT: Final = """\
 # What has `agreed = false` is from rows, and reveals something about them. Replace the range or the
 # categories by what is possible, and remove that line; until then, each party's log has a warning.
@@ -113,11 +116,27 @@ def write_folder(
         if request is not None and number < listening:
             config["policy"] = own_policy = f"{name}.policy.toml"
             clients = [each for each, its in configs.items() if its["role"] == "client"]
-            text = careful_policy(request, clients).to_toml()
+            text = _careful_policy(request, clients).to_toml()
             (folder / own_policy).write_text(text, encoding="utf-8")
         path = folder / f"{name}.toml"
         path.write_text(tomli_w.dumps(config), encoding="utf-8")
         begin_state(path)
+
+
+def _careful_policy(request: Request, clients: Sequence[str]) -> Policy:
+    """Return a policy that allows a request under the terms, and no more.
+
+    Args:
+        clients: The names of the clients.
+    """
+    limits: dict[str, Any] = {"clients": tuple(clients), "systems": (request.system,)}
+    if request.counted:
+        limits |= {"queries_hour": _QUERIES_HOUR, "queries_day": _QUERIES_DAY}
+        parties = request.parties if request.parties > 1 else None
+        limits |= {"parties": parties, "reveal": request.reveal}
+        k = None if request.k == ANY_K else request.k
+        limits |= {"k": k, "epsilon": request.epsilon or None}
+    return Policy(**limits)
 
 
 def _dealt(

@@ -26,7 +26,7 @@ from veilring.deployment.config import (
     name_of,
 )
 from veilring.deployment.connecting import Client, Server
-from veilring.deployment.policy import Request, guarded, open_admission
+from veilring.deployment.policy import Request, open_admission
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
 from veilring.nodes.service import opening
@@ -34,6 +34,7 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.privacy.selection import EPSILON_MAX
+from veilring.protocols.admission import guarded
 from veilring.protocols.promise import Facts
 from veilring.protocols.treewalk.algorithm.mechanisms import SPLITS_MAX
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places

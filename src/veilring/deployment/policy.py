@@ -16,14 +16,12 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
-from threading import RLock
-from typing import Annotated, Any, Final, NamedTuple, get_args
+from typing import Annotated, Final, NamedTuple, get_args
 
 import tomli_w
 from pydantic import AfterValidator, Field
@@ -34,11 +32,9 @@ from veilring.data.cells import Words
 from veilring.deployment.config import STATISTICS
 from veilring.deployment.connecting import Clock, Server
 from veilring.errors import PolicyRefused
-from veilring.nodes.party import Party
-from veilring.nodes.service import Offer
 from veilring.privacy.budgets import AMOUNT_MAX, from_units, to_units
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.statefile import Section, StateFile
+from veilring.privacy.statefile import Section, StateFile, open_state_file
 from veilring.protocols.admission import Admission, Asked, Count, admit_all
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.registry import system_names
@@ -269,11 +265,10 @@ class _Gate:
     """The policy of a running party, with the requests that it has admitted and not yet counted."""
 
     def __init__(
-        self, me: str, policy: Policy, terms: Request, file: StateFile | None, clock: Clock
+        self, me: str, policy: Policy, terms: Request, file: StateFile, clock: Clock
     ) -> None:
         self._me, self._policy, self._terms = me, policy, terms
         self._file, self._clock = file, clock
-        self._guard = RLock() if file is None else file.guard
         self._reserved = dict[object, tuple[int, int]]()
 
     @contextmanager
@@ -288,7 +283,7 @@ class _Gate:
         )
         added = request.queries, _units(request.epsilon or 0.0)
         place = object()
-        with self._guard, _storing():
+        with self._file.guard, _storing():
             now = self._clock()
             decision = decide(self._policy, request, self._usage(now), now)
             if decision.about:
@@ -297,23 +292,19 @@ class _Gate:
         try:
             yield partial(self._count, place, added)
         finally:
-            with self._guard:
+            with self._file.guard:
                 self._reserved.pop(place, None)
 
     def _usage(self, now: dt.datetime) -> Usage:
-        rows = [(0,) * len(Usage._fields)]
-        if self._file is not None:
-            rows = self._file.connection.execute(_READ, (_hour_of(now),)).fetchall()
+        row = self._file.connection.execute(_READ, (_hour_of(now),)).fetchone()
         queries, units = (sum(each) for each in zip((0, 0), *self._reserved.values(), strict=True))
-        hour, day, total, units_day, units_total = rows[0]
-        return Usage(
-            hour + queries, day + queries, total + queries, units_day + units, units_total + units
-        )
+        added = (queries, queries, queries, units, units)
+        return Usage(*map(sum, zip(row, added, strict=True)))
 
     def _count(self, place: object, added: tuple[int, int], connection: Connection | None) -> None:
-        with self._guard:
+        with self._file.guard:
             self._reserved.pop(place, None)
-            if self._file is None or not any(added):
+            if not any(added):
                 return
             row = _hour_of(self._clock()), *added
             if connection is not None:
@@ -343,8 +334,7 @@ def open_admission(
         ScenarioError: If the file is wrong, or does not allow any request under these terms.
     """
     if not path:
-        line = "%s has no policy: it takes part in everything that the terms allow"
-        log.info(line, server.name)
+        log.info("%s has no policy: it takes part in everything that the terms allow", server.name)
         return admit_all
     policy = read_toml(Path(path), Policy, "policy")
     _require_names("clients", policy.clients, server.roster.names)
@@ -357,15 +347,12 @@ def open_admission(
     decision = decision if decision.about else _decide_amount(policy, terms, Usage())
     message = f"it refuses every request under these terms: {decision.rule}"
     require_key_that(not decision.about, "policy", message)
-    if file is not None:
-        file.add(USAGE)
+    file = open_state_file(None, USAGE) if file is None else file
+    file.add(USAGE)
     _log_change(server.name, policy, file, log)
     return _Gate(server.name, policy, terms, file, server.clock).admit
 
 
-CAREFUL_HOUR: Final = 10_000
-CAREFUL_DAY: Final = 50_000
-"""Far more queries than a study needs, and far fewer than a client can send."""
 ANY_K: Final = sys.maxsize
 """The k of terms under which each request chooses its own."""
 _UNCOUNTED: Final = ("clients", "systems", "hours")
@@ -377,52 +364,18 @@ def _require_names(key: str, names: Sequence[str] | None, known: Sequence[str]) 
     require_key_that(not unknown, f"policy.{key}", message)
 
 
-def _log_change(me: str, policy: Policy, file: StateFile | None, log: logging.Logger) -> None:
+def _log_change(me: str, policy: Policy, file: StateFile, log: logging.Logger) -> None:
     """Log the policy, or its differences from that of the last start, and keep it."""
-    now, said = policy.limits, _listed(policy.limits)
-    row = None
-    if file is not None:
-        row = file.connection.execute("SELECT content FROM policy").fetchone()
+    now, row = policy.limits, file.connection.execute("SELECT content FROM policy").fetchone()
     before = now if row is None else json.loads(row[0])
     if before == now:
+        said = ", ".join(f"{key} = {_said(value)}" for key, value in now.items())
         log.info("the policy of %s: %s", me, said or "no limits")
     else:
         keys = [key for key in Policy.model_fields if before.get(key) != now.get(key)]
         changes = (f"{key}: {_said(before.get(key))} → {_said(now.get(key))}" for key in keys)
         log.warning("the policy of %s has changed since its last start: %s", me, "; ".join(changes))
-    if file is not None and (row is None or before != now):
+    if row is None or before != now:
         with file.transaction() as connection:
             insert = "INSERT OR REPLACE INTO policy VALUES (1, ?)"
             connection.execute(insert, (json.dumps(now, sort_keys=True),))
-
-
-def _listed(limits: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} = {_said(value)}" for key, value in limits.items())
-
-
-def guarded(offers: Mapping[str, Offer], admission: Admission) -> dict[str, Offer]:
-    """Return services that ask an admission first, for a party that counts no queries."""
-
-    def guard(offer: Offer) -> Offer:
-        async def play(party: Party, opener: str) -> None:
-            with admission(Asked(opener, 0)):
-                await offer.play(party, opener)
-
-        return replace(offer, play=play)
-
-    return {name: guard(offer) for name, offer in offers.items()}
-
-
-def careful_policy(terms: Request, clients: Sequence[str]) -> Policy:
-    """Return a policy that allows what these terms need, and no more.
-
-    Args:
-        terms: A request under the terms.
-        clients: The names of the clients.
-    """
-    limits: dict[str, Any] = {"clients": tuple(clients), "systems": (terms.system,)}
-    if terms.counted:
-        limits |= {"queries_hour": CAREFUL_HOUR, "queries_day": CAREFUL_DAY}
-        limits |= {"parties": terms.parties if terms.parties > 1 else None, "reveal": terms.reveal}
-        limits |= {"k": None if terms.k == ANY_K else terms.k, "epsilon": terms.epsilon or None}
-    return Policy(**limits)

@@ -5,9 +5,13 @@ it, or tells others of it. The rules are those of `veilring.deployment.policy`.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
+
+from veilring.nodes.party import Party
+from veilring.nodes.service import Offer
 
 Count: TypeAlias = Callable[[sqlite3.Connection | None], None]
 """Counts an admitted request durably, before anything that depends on rows is sent: within the
@@ -39,3 +43,16 @@ def admit_all(asked: Asked) -> AbstractContextManager[Count]:
     """Admit every request, without a policy."""
     del asked
     return nullcontext(lambda _connection: None)
+
+
+def guarded(offers: Mapping[str, Offer], admission: Admission) -> dict[str, Offer]:
+    """Return services that ask an admission first, for a party that counts no queries."""
+
+    def guard(offer: Offer) -> Offer:
+        async def play(party: Party, opener: str) -> None:
+            with admission(Asked(opener, 0)):
+                await offer.play(party, opener)
+
+        return replace(offer, play=play)
+
+    return {name: guard(offer) for name, offer in offers.items()}
