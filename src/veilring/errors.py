@@ -14,6 +14,7 @@ nobody's                    `Busy`
 the network's, or a crash   `PeerLost`, `PeerGivenUp`, `TooManyLost`, `PeerSilent`,
                             `SessionTimeout`, `NotReady`, `EndpointClosed`, `AddressTaken`
 the disk's or a database's  `StoreFailed`
+another party's choice      `PolicyRefused`
 another party's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
 the protocol's own          `Deadlock`, `EndlessStep`, `UnforeseenCost`, or a peer's:
                             `TooFarAhead`
@@ -35,6 +36,11 @@ class VeilringError(Exception):
 
     A subclass with fields is a dataclass, and builds its message in `__str__`.
     """
+
+    @property
+    def kind(self) -> str:
+        """The word that an abort has for it: the name of the class."""
+        return type(self).__name__
 
     def __post_init__(self) -> None:
         """Pass the fields to `Exception`, which makes the error picklable."""
@@ -226,6 +232,31 @@ class AskedBefore(VeilringError):
             f" reveal the rows of {listed(self.differing)}; ask the same parties, ask different"
             " queries, or set protocol.again = true to accept this leak"
         )
+
+
+@dataclass(eq=False, repr=False)
+class PolicyRefused(VeilringError):
+    """Raised if a party's own policy does not allow a request. Nothing was sent or charged for it.
+
+    The party's log names the rule and its value; other parties learn only its subject.
+
+    Attributes:
+        party: The party whose policy it is.
+        about: The subject of the rule: `who`, `what`, `when` or `amount`.
+        rule: The exact reason, for the party's own log.
+    """
+
+    party: str
+    about: str
+    rule: str
+
+    @property
+    @override
+    def kind(self) -> str:
+        return f"{type(self).__name__}.{self.about}"
+
+    def __str__(self) -> str:
+        return f"the policy of {self.party} refuses it: {self.rule}"
 
 
 class SimulationError(VeilringError):
@@ -439,6 +470,11 @@ _EITHER: Final = {
     "InputError": "{who} could not use a value; its log has the details",
     "InternalError": "{who} had an error that is not its peers' fault; its log has the details",
     "OtherTerms": "the terms of {who} differ; compare the files of the terms",
+    "PolicyRefused.amount": "the policy of {who} limits how much may be asked at once or in some"
+    " time; ask for less or later",
+    "PolicyRefused.what": "the policy of {who} does not allow what was asked under these terms",
+    "PolicyRefused.when": "the policy of {who} allows requests only at other hours",
+    "PolicyRefused.who": "the policy of {who} does not let this client ask",
     "StoreFailed": "{who} cannot use its disk or database; its operator must fix this",
     "WrongParties": "{who} plays this role with other parties; compare the rosters",
 }

@@ -45,7 +45,8 @@ def test_the_commands_shown_read_what_was_written(tmp_path: Path, words: tuple[s
     out = done("deploy", *words, "--out", folder)
     named = {Path(word) for word in out.split() if word.startswith(str(folder))}
     configs = {path for path in named if path.suffix == ".toml"}
-    assert configs == {*folder.glob("*.toml")} - {folder / "roster.toml", folder / "terms.toml"}
+    shared = {folder / "roster.toml", folder / "terms.toml", *folder.glob("*.policy.toml")}
+    assert configs == {*folder.glob("*.toml")} - shared
     for path in configs:
         load_config(path)
     assert all(path.exists() for path in named)

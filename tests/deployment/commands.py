@@ -18,8 +18,11 @@ from benchmarks.ports import reserve_ports
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
+from veilring.deployment.policy import USAGE
 from veilring.nodes.runtimes.processes import PRELOADED
+from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import Totals, read_totals
+from veilring.privacy.statefile import read_state_file
 
 # The timeout for a process to reach a state. On an idle machine this takes a second or two; a busy
 # machine gets a hundred times that.
@@ -204,6 +207,20 @@ class Deployment:
         """Add keys to the configuration of a party."""
         path = self.folder / f"{name}.toml"
         path.write_text("\n".join([*lines, path.read_text()]))
+
+    def let_all(self, *names: str) -> None:
+        """Take the limits of queries out of the policies of parties, which still count them."""
+        for name in names:
+            path = self.folder / f"{name}.policy.toml"
+            lines = path.read_text().splitlines(keepends=True)
+            path.write_text("".join(line for line in lines if not line.startswith("queries")))
+
+    def usage(self, name: str) -> tuple[int, float]:
+        """Return the queries and the ε that a party's policy has counted."""
+        with read_state_file(self.folder / f"{name}.db", USAGE) as connection:
+            found = connection.execute("SELECT total(queries), total(units) FROM usage")
+            queries, units = found.fetchone()
+        return int(queries), units / UNITS
 
     def totals(self, name: str) -> Totals:
         """Return the totals of a party's ledger."""

@@ -35,6 +35,7 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
     """Kill members, then repeat all batches, which must cost nothing."""
     priced = ("--set", f"protocol.epsilon={PRICE}", "--budget", BUDGET)
     deployed = Deployment(folder, "votes", *priced)
+    deployed.let_all(*PARTIES)
     seen, rng = Crashes(), np.random.default_rng(seed)
     new = list(combinations(range(QUERIES), 2))
     order = iter(rng.permutation(len(new)).tolist())
@@ -63,6 +64,7 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
 def _check(deployed: Deployment, seen: Crashes, name: str) -> None:
     """Compare a ledger with the client's answers and attempts, each of which is charged once."""
     charges = deployed.totals(name).spent / PRICE
+    assert round(deployed.usage(name)[1] / PRICE) == round(charges), "not counted as charged"
     assert charges >= seen.answered, "an answer left before it was paid for"
     asking = 1  # the batch in flight
     assert charges <= seen.answered + seen.interrupted + asking, "a batch was charged twice"

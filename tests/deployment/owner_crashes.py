@@ -69,6 +69,7 @@ class Analyst(Asker[LabelRequest]):
 async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
     """Kill the owner the given number of times, and check its invariants after each kill."""
     deployed = Deployment(folder, "owner", "--total", TOTAL, "--analyst", ANALYST)
+    deployed.let_all(OWNER)
     seen, rng = Crashes(), np.random.default_rng(seed)
     await asyncio.to_thread(deployed.serve, OWNER)
     try:
@@ -101,6 +102,7 @@ def _check(deployed: Deployment, analysts: list[Analyst], seen: Crashes, _: str)
     totals = deployed.totals(OWNER)
     assert told <= totals.answers <= told + waiting, "an answer left before it was paid for"
     assert totals.spent <= TOTAL
+    assert round(deployed.usage(OWNER)[1], 6) == round(totals.spent, 6), "not counted as charged"
     seen.unsent += totals.answers - told
 
 

@@ -62,6 +62,7 @@ class Trial:
     def __init__(self, folder: Path, seed: int) -> None:
         options = (f"--set=protocol.{each}" for each in EVERYBODY)
         self.deployed = Deployment(folder, "prediction", "--clients", len(CLIENTS), *options)
+        self.deployed.let_all(SERVER)
         self.terms, self.seen = PredictionTerms.load(folder / "terms.toml"), Crashes()
         every = read_records(folder / "records.csv", self.terms, "id")
         self.records = every.take(range(STABLE)), every.take(range(STABLE, STABLE + 30))
@@ -135,6 +136,7 @@ class Trial:
         told = sum(len(queries) for each in self.clients for queries, _ in each.told)
         waiting = sum(len(each.waiting) for each in self.clients if each.waiting is not None)
         assert told <= totals.spent <= told + waiting, "an answer left before it was paid for"
+        assert self.deployed.usage(SERVER)[0] == totals.spent, "not counted as charged"
         self.seen.unsent += totals.answers - sum(len(client.told) for client in self.clients)
         entry = rules.predictor().parameters.entry_units
         dearest = entry + int(UNITS / (2 * rules.sigma2**2 * 30)) + 1

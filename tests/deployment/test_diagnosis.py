@@ -113,7 +113,7 @@ class Diagnosed(Deployment):
         self.name, client = (SERVERS | RINGS)[system]
         self.client = client.split()
         for path in folder.glob("*.toml"):
-            if path.name not in {"roster.toml", "terms.toml"}:
+            if path.name not in {"roster.toml", "terms.toml"} and ".policy" not in path.suffixes:
                 self.configure(path.stem, SERVER_LIMITS if system in SERVERS else RING_LIMITS)
 
     def all_ready(self) -> None:
@@ -291,6 +291,8 @@ def test_a_party_with_other_terms(ring: Diagnosed) -> None:
 
 
 LATER, EARLIER = f"protocol version: {LATER_VERSION} at", f"{PROTOCOL_VERSION} at"
+OLDER, NEWER = (f"{ring_system.PrivateKNN.messages_format + more} at" for more in (0, 1))
+FORMAT, FORMATS = f" format: {OLDER}", f" format: {NEWER}"
 
 
 @pytest.mark.parametrize(
@@ -307,9 +309,9 @@ LATER, EARLIER = f"protocol version: {LATER_VERSION} at", f"{PROTOCOL_VERSION} a
         (
             run_later_messages,
             {
-                "party-0": " format: 1 at party-0, 2 at party-1 (update veilring at party-0, ",
-                "party-2": " format: 2 at party-1, 1 at party-2 (update veilring at party-2, ",
-                "client": " format: 2 at client, 1 at party-0 (update veilring at party-0, ",
+                "party-0": f"{FORMAT} party-0, {NEWER} party-1 (update veilring at party-0, ",
+                "party-2": f"{FORMATS} party-1, {OLDER} party-2 (update veilring at party-2, ",
+                "client": f"{FORMATS} client, {OLDER} party-0 (update veilring at party-0, ",
             },
         ),
     ],

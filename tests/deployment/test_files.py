@@ -115,14 +115,20 @@ async def test_a_member_with_a_full_disk_does_not_start(deploy: Deploy) -> None:
         assert served.spent() == spent
 
 
-async def test_a_member_that_cannot_remember_queries_ends(deploy: Deploy) -> None:
-    """Its disk has failed, so the batch fails and it takes part in no other one."""
-    folder = deploy("rank-search").folder
-    async with all_served(folder) as served:
+@pytest.mark.parametrize("fails", ["record of usage", "memory of queries"])
+async def test_a_member_that_cannot_remember_queries_ends(deploy: Deploy, fails: str) -> None:
+    """Its disk has failed, so the batch fails and it takes part in no other one.
+
+    With a policy, queries are counted before they are remembered.
+    """
+    deployed = deploy("rank-search")
+    if fails == "memory of queries":
+        deployed.edit("party-1.toml", 'policy = "party-1.policy.toml"', "")
+    async with all_served(deployed.folder) as served:
         served.members["party-1"].kept.file.connection.execute("PRAGMA query_only = 1")
         with pytest.raises(SessionAborted):
             await served.labels(0, 2)
-        with pytest.raises(StoreFailed, match="the memory of queries failed: attempt to write"):
+        with pytest.raises(StoreFailed, match=f"the {fails} failed: attempt to write"):
             await served.until_ended("party-1")
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,9 +137,12 @@ async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
 async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None:
     """Members restart with a smaller roster, and refuse the queries that they took part in."""
     names = (*PARTIES, "party-3")
-    folder = written(tmp_path / "peers", RankSearch(), None, names).folder
+    peers = written(tmp_path / "peers", RankSearch(), None, names)
+    folder = peers.folder
     async with all_served(folder, names) as served:
         await served.labels(0, 2)
+    for name in PARTIES:
+        peers.edit(f"{name}.policy.toml", "parties = 4", "parties = 3")
     members = Roster.load(folder / "roster.toml").members
     Roster(tuple(each for each in members if each.name != "party-3")).save(folder / "roster.toml")
     async with all_served(folder) as served:
@@ -272,8 +276,8 @@ async def test_a_member_that_dies_between_charge_and_sum_has_paid(
         assert dying.till is not None
         charge = dying.till.ledger.charge
 
-        def charge_and_die(given: Charge) -> bytes:
-            paid = charge(given)
+        def charge_and_die(given: Charge, *rest: Any) -> bytes:
+            paid = charge(given, *rest)
             dying.node.abort()  # as if the process had been killed
             return paid
 
@@ -312,6 +316,8 @@ async def test_a_client_has_its_own_budget_at_the_asked_member(votes: Deployment
     """A refusal precedes all payments, and paid answers stay available to all clients."""
     folder = votes.folder
     votes.configure("party-0", "client = 0.0", f"clients = {{ client = {BATCH} }}")
+    for name in PARTIES:  # party-1 asks for itself below
+        votes.edit(f"{name}.policy.toml", '"client",', '"client", "party-1",')
     async with all_served(folder) as served:
         first = await served.labels(0, 20)
         assert served.spent() == [BATCH] * 3

@@ -19,7 +19,13 @@ from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_folder
 from veilring.deployment.peers import MemberConfig, serve_member
 from veilring.deployment.statistics import AskedStatistics, StatisticsTerms
-from veilring.errors import BudgetExhausted, HandshakeError, InputError, ScenarioError
+from veilring.errors import (
+    BudgetExhausted,
+    HandshakeError,
+    InputError,
+    ScenarioError,
+    SessionAborted,
+)
 
 PRICE = 2.0
 COLUMNS: list[dict[str, Any]] = [
@@ -95,6 +101,35 @@ async def test_members_pay_once_for_an_edition(tmp_path: Path) -> None:
         with pytest.raises(BudgetExhausted):
             await asked(plan.folder)
         assert served.spent() == [PRICE] * 3
+
+
+async def test_a_policy_counts_a_plan_as_one_query(tmp_path: Path) -> None:
+    """Results that are stored count no more, and those of changed rows are another query."""
+    plan = written(tmp_path / "noisy", epsilon=PRICE, budget=3 * PRICE)
+    policy = f'systems = ["statistics"]\nqueries_total = 1\nepsilon = {PRICE}'
+    (plan.folder / "own.toml").write_text(policy)
+    async with serve(plan.folder):  # a policy may come later
+        pass
+    plan.configure("party-1", 'policy = "own.toml"')
+    async with serve(plan.folder) as served:
+        first = await asked(plan.folder)
+        assert repr(await asked(plan.folder)) == repr(first)
+        assert plan.usage("party-1") == (1, PRICE)
+    plan.configure("terms", 'edition = "2"')
+    async with serve(plan.folder) as served:
+        with pytest.raises(SessionAborted, match=r"PolicyRefused.amount, blaming party-1"):
+            await asked(plan.folder)
+        assert served.spent() == [PRICE] * 3
+
+
+async def test_a_limit_of_epsilon_refuses_an_exact_plan(tmp_path: Path) -> None:
+    """The party does not start, because no ε bounds exact results."""
+    plan = written(tmp_path / "exact")
+    (plan.folder / "own.toml").write_text("epsilon_total = 9.0")
+    plan.configure("party-1", 'policy = "own.toml"')
+    config = load_config_of(plan.folder / "party-1.toml", MemberConfig, "this")
+    with pytest.raises(ScenarioError, match="no ε bounds statistics; the policy limits ε"):
+        await serve_member(config, kind=StatisticsTerms)
 
 
 async def test_clients_learn_no_small_count(tmp_path: Path) -> None:

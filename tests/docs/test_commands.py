@@ -23,6 +23,7 @@ from veilring.deployment.config import Terms
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
+from veilring.deployment.policy import Policy
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.statistics import StatisticsTerms
 from veilring.deployment.survey import SurveyTerms
@@ -147,8 +148,8 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         elif tables.keys() & {"crs", "dimensions", "features", "protocol"}:
             path.rename(tmp_path / "terms.toml")  # of the configurations that follow
             TERMS.get(tables.get("protocol", {}).get("name"), PeerTerms).of(**tables)
-        elif tables.keys() <= Reading.model_fields.keys():
-            Reading.model_validate(tables)
+        elif fitting := [m for m in (Policy, Reading) if tables.keys() <= m.model_fields.keys()]:
+            fitting[0].model_validate(tables)
         elif "statistics" in tables:
             StatisticsTerms.load(path.rename(tmp_path / "terms.toml"), parties=3)
         elif "tool" in tables:

@@ -161,11 +161,11 @@ def killing(deployed: Deployed, victim: str, point: int) -> Iterator[list[str]]:
             reach("send")
         await send(self, to, frame)
 
-    def watched_charge(self: Ledger, charges: Any) -> list[ChargeOutcome]:
+    def watched_charge(self: Ledger, charges: Any, *rest: Any) -> list[ChargeOutcome]:
         mine = self is deployed.ledgers[victim]
         if mine:
             reach("before the disk has it")
-        outcomes = charge_many(self, charges)
+        outcomes = charge_many(self, charges, *rest)
         if mine:
             reach("when the disk has it")
         return outcomes

@@ -20,11 +20,13 @@ from typing_extensions import override
 
 from veilring.arrays import Bools
 from veilring.data.columns import FeatureTerms
-from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig
+from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig, name_of
+from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of
 from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
 from veilring.errors import InputError, ScenarioError
+from veilring.protocols.admission import guarded
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
@@ -42,6 +44,8 @@ from veilring.protocols.ldp.system import LDPBayes
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.collector")
+SURVEY_REQUEST: Final = Request("", name_of(LDPBayes), epsilon=0.0, counted=False)
+"""A submission, for a policy; each client spends its own ε."""
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -83,6 +87,11 @@ class CollectorStart(Start[CollectorConfig]):
         _warn_of_quotas(quotas, senders, self.terms.protocol.minimum)
         return quotas
 
+    @property
+    @override
+    def request(self) -> Request:
+        return SURVEY_REQUEST
+
     @override
     def files(self) -> Iterator[Step]:
         yield "quotas", lambda: self.quotas
@@ -113,10 +122,11 @@ async def serve_collector(
     """
     start = CollectorStart(config, _log)
     start.begin()
+    admission = start.admission()
     store = open_configured_store(config, start.terms.task)
     async with (
         Collector(store, time.time, quotas=start.quotas) as collector,
-        start.server.listen(collector.offers(), terms=format_terms()),
+        start.server.listen(guarded(collector.offers(), admission), terms=format_terms()),
     ):
         if on_ready is not None:
             on_ready(collector)

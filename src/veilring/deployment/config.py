@@ -45,6 +45,8 @@ from veilring.transport.tls import LOOPBACK
 A_FILE: Final = "a path, relative to this file"
 STATE_SUFFIX: Final = ".db"
 SOCKET_SUFFIX: Final = ".sock"
+STATISTICS: Final = "statistics"
+"""The name of the terms that are a plan of statistics, which are no `System`."""
 RELATIVE: Final = "relative"
 """Marks a key whose path is relative to its file."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
@@ -226,10 +228,13 @@ class ServerConfig(TermsConfig):
         listen: The address at which to listen; loopback by default.
         socket: The Unix socket of `veilring status`; by default the name of the state file, or of
             this file for a role without state, with the ending `.sock`.
+        policy: The file of this party's own policy. Without one, it takes part in everything that
+            the terms allow.
     """
 
     listen: AnAddress = LOOPBACK
     socket: FilePath = ""
+    policy: FilePath = ""
 
 
 class QueryingConfig(TermsConfig):

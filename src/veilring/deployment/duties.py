@@ -15,6 +15,7 @@ from veilring.deployment.config import (
     RELATIVE,
     SOCKET_SUFFIX,
     STATE_SUFFIX,
+    STATISTICS,
     Columns,
     Config,
     Duty,
@@ -42,7 +43,6 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "statistics": "`veilring stats` with a configuration",
 }
 """The commands that run the coroutines of a `Duty`."""
-_STATISTICS: Final = "statistics"
 _STATE: Final = "state"  # the only path with a default but the next
 _SOCKET: Final = "socket"
 _HERE: Final = "here"
@@ -217,7 +217,7 @@ def _duties_of(tables: Mapping[str, Any], folder: Path) -> tuple[str, Mapping[st
     else:
         require_key(isinstance(terms, str), "terms", terms, A_FILE)
         found = read_terms(folder / terms)
-        if _STATISTICS in found:  # a plan, which no system's terms contain
-            return _STATISTICS, import_module("veilring.deployment.statistics").DUTIES
+        if STATISTICS in found:  # a plan, which no system's terms contain
+            return STATISTICS, import_module("veilring.deployment.statistics").DUTIES
         system = named_system(found)
     return name_of(system), import_module(system.deployment).DUTIES

@@ -35,12 +35,14 @@ from veilring.data.table import (
     partition,
     split,
 )
+from veilring.deployment.collector import SURVEY_REQUEST
 from veilring.deployment.config import STATE_SUFFIX, Terms, columns_of
 from veilring.deployment.duties import begin_state
-from veilring.deployment.owner import OwnerTerms
+from veilring.deployment.owner import OwnerTerms, owner_request
 from veilring.deployment.peers import PeerTerms
-from veilring.deployment.places import Area, PlacesTerms, utm_around
-from veilring.deployment.prediction import PredictionTerms
+from veilring.deployment.places import PLACES_REQUEST, Area, PlacesTerms, utm_around
+from veilring.deployment.policy import ANY_K, Policy, Request
+from veilring.deployment.prediction import PredictionTerms, prediction_request
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
@@ -59,6 +61,9 @@ from veilring.transport.tls import LOOPBACK
 TERMS: Final = "terms.toml"
 """The name of the file of the terms."""
 _ROSTER: Final = "roster.toml"
+# Far more queries than a study needs, and far fewer than a client can send.
+_QUERIES_HOUR: Final = 10_000
+_QUERIES_DAY: Final = 50_000
 _DRAFT: Final = """\
 # What has `agreed = false` is from rows, and reveals something about them. Replace the range or the
 # categories by what is possible, and remove that line; until then, each party's log has a warning.
@@ -74,6 +79,7 @@ def write_folder(
     *,
     port: int,
     listening: int = 1,
+    request: Request | None = None,
 ) -> None:
     """Write a deployment into a new folder, and create the state of each party.
 
@@ -83,6 +89,7 @@ def write_folder(
         files: The function that writes each other file, by its name.
         port: The port of the first party; the others get the following ports.
         listening: The number of parties, which come first; all others are clients.
+        request: A request under the terms; each party then gets a policy `NAME.policy.toml`.
     """
     try:
         folder.mkdir(parents=True)
@@ -102,13 +109,34 @@ def write_folder(
     (folder / TERMS).write_text(draft + text, encoding="utf-8")
     for name, write in files.items():
         write(folder / name)
-    for name, own in configs.items():
+    for number, (name, own) in enumerate(configs.items()):
         config = {"identity": f"{name}.key", "roster": _ROSTER, **own}
         if "protocol" not in own:
             config["terms"] = TERMS
+        if request is not None and number < listening:
+            config["policy"] = own_policy = f"{name}.policy.toml"
+            clients = [each for each, its in configs.items() if its["role"] == "client"]
+            text = _careful_policy(request, clients).to_toml()
+            (folder / own_policy).write_text(text, encoding="utf-8")
         path = folder / f"{name}.toml"
         path.write_text(tomli_w.dumps(config), encoding="utf-8")
         begin_state(path)
+
+
+def _careful_policy(request: Request, clients: Sequence[str]) -> Policy:
+    """Return a policy that allows a request under the terms, and no more.
+
+    Args:
+        clients: The names of the clients.
+    """
+    limits: dict[str, Any] = {"clients": tuple(clients), "systems": (request.system,)}
+    if request.counted:
+        limits |= {"queries_hour": _QUERIES_HOUR, "queries_day": _QUERIES_DAY}
+        parties = request.parties if request.parties > 1 else None
+        limits |= {"parties": parties, "reveal": request.reveal}
+        k = None if request.k == ANY_K else request.k
+        limits |= {"k": k, "epsilon": request.epsilon or None}
+    return Policy(**limits)
 
 
 def _dealt(
@@ -319,7 +347,8 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
         f"{name}.csv": train.take(rows) for name, rows in zip(parties, dealt, strict=True)
     } | {"queries.csv": held_out.take(np.arange(asked))}
     files = {name: partial(write_table, table=each) for name, each in tables.items()}
-    write_folder(folder, terms, configs, files, port=port, listening=len(parties))
+    request = terms.request(len(parties))
+    write_folder(folder, terms, configs, files, port=port, listening=len(parties), request=request)
     return tuple(parties)
 
 
@@ -398,7 +427,7 @@ class OwnerExample(Example):
         analyst = {"role": "client", "ask": OWNER, "epsilon": self.epsilon, **asked}
         files = {f"{OWNER}.csv": partial(write_table, table=rows)} | _dealt(names, queries)
         configs: _Configs = {OWNER: owner, **dict.fromkeys(names, analyst)}
-        write_folder(to.folder, terms, configs, files, port=to.port)
+        write_folder(to.folder, terms, configs, files, port=to.port, request=owner_request(terms))
         return (to.serve(OWNER), *(to.send("ask", name) for name in names), to.show(OWNER))
 
     @property
@@ -478,7 +507,9 @@ class PredictionExample(Example):
         }
         files = _dealt(names, queries, ending)
         files[f"records{ending}"] = partial(write_table, table=rows, ids=ids)
-        write_folder(to.folder, terms, configs, files, port=to.port)
+        write_folder(
+            to.folder, terms, configs, files, port=to.port, request=prediction_request(terms)
+        )
         return (
             to.serve(SERVER),
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
@@ -568,7 +599,7 @@ class SurveyExample(Example):
                 "key": KEY,
                 "budget": self.epsilon,
             }
-        write_folder(to.folder, terms, configs, files, port=to.port)
+        write_folder(to.folder, terms, configs, files, port=to.port, request=SURVEY_REQUEST)
         return (
             to.serve(COLLECTOR),
             *(to.send("submit", name) for name in self.names),
@@ -646,7 +677,7 @@ class PlacesExample(Example):
             CLIENT: {"role": "client", "ask": SERVER, "budget": self.budget},
         }
         files = {"places.csv": partial(shutil.copyfile, source)}
-        write_folder(to.folder, terms, configs, files, port=to.port)
+        write_folder(to.folder, terms, configs, files, port=to.port, request=PLACES_REQUEST)
         return (
             to.serve(SERVER),
             f"ask {to.folder / CLIENT}.toml --near LAT,LON --epsilon {TreeWalk().epsilon:g}",

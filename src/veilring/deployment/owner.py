@@ -22,8 +22,10 @@ from veilring.deployment.config import (
     Schema,
     ServerConfig,
     StateConfig,
+    name_of,
 )
 from veilring.deployment.connecting import Client
+from veilring.deployment.policy import ANY_K, Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import ScenarioError
 from veilring.nodes.service import Threads, opening
@@ -117,6 +119,11 @@ class OwnerStart(Start[OwnerConfig]):
         own = self.config
         return self.terms.read_rows(Path(own.rows), own.outside_max, self.log, own.particulars)
 
+    @property
+    @override
+    def request(self) -> Request:
+        return owner_request(self.terms)
+
     @override
     def files(self) -> Iterator[Step]:
         yield "rows", lambda: self.rows
@@ -142,13 +149,19 @@ async def serve_owner(
     start.begin()
     terms = start.terms
     with _open_ledger(config) as ledger:
+        admission = start.admission(ledger.file)
         async with Threads(WORKERS_MAX, "labels") as offload:
-            owner = Owner(start.rows, terms.rules, ledger, offload)
+            owner = Owner(start.rows, terms.rules, ledger, offload, admission)
             offers = owner.offers(terms.digest)
             async with start.server.listen(offers, terms=terms.keys, totals=ledger.totals):
                 if on_ready is not None:
                     on_ready(owner)
                 await owner.failure()
+
+
+def owner_request(terms: OwnerTerms) -> Request:
+    """Return a request under the terms, for a policy; each chooses its ε, and k or a radius."""
+    return Request("", name_of(DataOwner), k=ANY_K, rows=terms.rows, epsilon=0.0)
 
 
 def begin_owner(config: OwnerConfig) -> bool:

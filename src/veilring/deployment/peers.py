@@ -22,6 +22,7 @@ from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.data.table import Rows
 from veilring.deployment.config import (
+    STATISTICS,
     AskingConfig,
     BudgetAmount,
     Duty,
@@ -32,9 +33,11 @@ from veilring.deployment.config import (
     StateConfig,
     Terms,
     load_credentials,
+    name_of,
     read_terms,
 )
 from veilring.deployment.connecting import Client
+from veilring.deployment.policy import USAGE, Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
@@ -93,6 +96,24 @@ class MemberTerms(Terms, ABC):
         said = {key: value for key, value in self.tables.items() if key != "budget"}
         text = json.dumps(said, sort_keys=True)
         return digest_of(digest_of_names(parties), text.encode())
+
+    def request(self, parties: int) -> Request:
+        """Return a request under these terms, for the policy of a party.
+
+        Args:
+            parties: The number of parties. Those that may be lost are not counted.
+        """
+        once, system = self.membership(parties).once, getattr(self, "protocol", None)
+        k = getattr(system, "k", None)
+        return Request(
+            "",
+            STATISTICS if self.system is None else name_of(self.system),
+            reveal=getattr(system, "reveal", None),
+            k=k if isinstance(k, int) and k else None,  # 0 if a radius was chosen
+            parties=parties - (0 if once is None else once.spare),
+            rows=self.facts(parties).rows,
+            epsilon=self.promise(parties).epsilon,
+        )
 
     def check_budget(self, name: str, promise: Promise) -> None:
         """Refuse a budget that does not fit the price of a system with this name."""
@@ -228,6 +249,11 @@ class MemberStart(Start[MemberConfig]):
     def greeted(self) -> tuple[str, ...]:
         return tuple(name for name in self.parties if name != self.server.name)
 
+    @property
+    @override
+    def request(self) -> Request:
+        return self.terms.request(len(self.parties))
+
     @override
     def files(self) -> Iterator[Step]:
         yield "rows", lambda: self.own
@@ -272,7 +298,8 @@ async def serve_member(
 
     def take_part(node: Node, till: Till | None) -> Member:
         member = PeerMember(
-            node, rows, parties, membership, facts, terms.digest, config.limits, till, kept
+            *(node, rows, parties, membership, facts, terms.digest, config.limits, till, kept),
+            admission=admission,
         )
         if membership.once is None or till is None:
             return member
@@ -280,6 +307,7 @@ async def serve_member(
 
     with _open_state(config, terms, start.server.roster) as (file, till):
         totals = None if till is None else till.ledger.totals
+        admission = start.admission(file)
         if membership.memory is not None:
             kept = membership.keep(rows, file)
         async with start.server.meet(terms.keys, totals) as met:
@@ -328,7 +356,8 @@ def _open_state(
     if not pays and (config.client is not None or config.clients):
         raise ScenarioError.because("this system spends no epsilon; leave it out", field="client")
     memory = () if membership.memory is None else (membership.memory,)
-    sections = (LEDGER, *memory) if pays else memory
+    used = (LEDGER, *memory) if pays else memory
+    sections = used or (USAGE,) * bool(config.policy)
     if not sections:
         yield _State()
         return

@@ -23,8 +23,10 @@ from veilring.deployment.config import (
     ServerConfig,
     StateConfig,
     Terms,
+    name_of,
 )
 from veilring.deployment.connecting import Client
+from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
@@ -33,6 +35,7 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.privacy.selection import EPSILON_MAX
+from veilring.protocols.admission import guarded
 from veilring.protocols.promise import Facts
 from veilring.protocols.treewalk.algorithm.mechanisms import SPLITS_MAX
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places
@@ -55,6 +58,8 @@ LATITUDE_MAX: Final = 90.0
 """The maximum latitude in degrees, north and south."""
 LONGITUDE_MAX: Final = 180.0
 """The maximum longitude in degrees, east and west."""
+PLACES_REQUEST: Final = Request("", name_of(TreeWalk), epsilon=0.0, counted=False)
+"""A search, for a policy; each client spends its own ε."""
 _WGS84: Final = "EPSG:4326"
 _AXES: Final = 2
 _LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"
@@ -283,6 +288,11 @@ class PlacesStart(Start[PlacesConfig]):
             )
         return degrees
 
+    @property
+    @override
+    def request(self) -> Request:
+        return PLACES_REQUEST
+
     @override
     def files(self) -> Iterator[Step]:
         yield "rows", lambda: f"{len(self.degrees):,} places"
@@ -301,8 +311,10 @@ async def serve_places(
     start = PlacesStart(config, _log)
     start.begin()
     terms = start.terms
+    admission = start.admission()
     places = Places.of(terms.projection.to_metres(start.degrees))
-    async with start.server.listen(offers(places, terms.digest), terms=terms.keys):
+    services = guarded(offers(places, terms.digest), admission)
+    async with start.server.listen(services, terms=terms.keys):
         if on_ready is not None:
             on_ready(places)
         await asyncio.Event().wait()

@@ -31,8 +31,10 @@ from veilring.deployment.config import (
     TermsConfig,
     Unfinished,
     message_format,
+    name_of,
 )
 from veilring.deployment.connecting import Client
+from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.service import Threads, opening
@@ -242,6 +244,11 @@ class PredictionStart(Start[PredictionServerConfig]):
         """The terms."""
         return PredictionTerms.load(Path(self.config.terms))
 
+    @property
+    @override
+    def request(self) -> Request:
+        return prediction_request(self.terms)
+
     @override
     def files(self) -> Iterator[Step]:
         yield "administrators", self._administrators
@@ -283,9 +290,10 @@ async def serve_prediction(
     start.begin()
     terms = start.terms
     with _open(config, terms) as state:
+        admission = start.admission(state.file)
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
-            predicting = PredictionServer(state, offload, config.administrators)
+            predicting = PredictionServer(state, offload, config.administrators, admission)
             offers = predicting.offers(terms.digest)
             kept = f"{len(state):,} records, {state.answered:,} queries answered"
             async with start.server.listen(
@@ -294,6 +302,11 @@ async def serve_prediction(
                 if on_ready is not None:
                     on_ready(predicting)
                 await predicting.failure()
+
+
+def prediction_request(terms: PredictionTerms) -> Request:
+    """Return a request under the terms, for a policy; one ε covers all requests."""
+    return Request("", name_of(IndKNN), epsilon=terms.protocol.epsilon)
 
 
 def begin_server(config: PredictionServerConfig) -> bool:

@@ -20,9 +20,11 @@ from typing_extensions import override
 
 from veilring.deployment.config import ServerConfig, Terms
 from veilring.deployment.connecting import Server, expiry_warnings
+from veilring.deployment.policy import Policy, Request, open_admission, read_policy
 from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
-from veilring.privacy.statefile import require_unused
+from veilring.privacy.statefile import StateFile, require_unused
+from veilring.protocols.admission import Admission
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
 from veilring.transport.roster import read_certificate
@@ -82,6 +84,20 @@ class Start(Generic[C]):
         """The other parties that it connects to."""
         return ()
 
+    @property
+    def request(self) -> Request:
+        """A request under the terms, by which the policy is checked."""
+        raise NotImplementedError
+
+    @cached_property
+    def policy(self) -> Policy | None:
+        """The party's own policy, if there is one."""
+        return read_policy(self.server, self.config.policy, self.request)
+
+    def admission(self, file: StateFile | None = None) -> Admission:
+        """Return the admission of requests, which the state file counts."""
+        return open_admission(self.server, self.policy, self.request, self.log, file)
+
     def files(self) -> Iterator[Step]:
         """Yield the checks of the party's own files, after those of its key and its terms."""
         yield from ()
@@ -103,6 +119,7 @@ class Start(Generic[C]):
         yield "identity", self._identity
         yield "clock", self._clock_is_plausible
         yield "terms", lambda: f"SHA-256 {self.terms.digest.hex()}"
+        yield "policy", self._policy
         yield from self.files()
         if self._state_file is not None:
             yield "disk", partial(_disk, self._state_file.parent, self.log)
@@ -132,6 +149,11 @@ class Start(Generic[C]):
         ends = self.server.identity.certificate.not_valid_after_utc
         left = (ends - self._clock()).days
         return f"{me.name}, valid until {ends:%Y-%m-%d} (days left: {left})"
+
+    def _policy(self) -> str:
+        if self.policy is None:
+            return "none: it takes part in everything that the terms allow"
+        return f"limits {', '.join(self.policy.limits)}" if self.policy.limits else "no limits"
 
     def _clock_is_plausible(self) -> str:
         now, server = self._clock(), self.server

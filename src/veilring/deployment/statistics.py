@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from veilring.arrays import Ints
 from veilring.config import as_scenario_errors
-from veilring.deployment.config import Duty, QueryingConfig
+from veilring.deployment.config import STATISTICS, Duty, QueryingConfig
 from veilring.deployment.connecting import Client
 from veilring.deployment.peers import (
     MemberConfig,
@@ -40,7 +40,6 @@ from veilring.transport.handshake import FORMAT
 
 MESSAGES_FORMAT: Final = 1
 """The version of the messages: see `System.messages_format`."""
-_NAME: Final = "statistics"
 
 
 class StatisticsTerms(MemberTerms, PlanTerms):
@@ -49,7 +48,7 @@ class StatisticsTerms(MemberTerms, PlanTerms):
     @property
     @override
     def keys(self) -> dict[str, str]:
-        return super().keys | {f"{_NAME} {FORMAT}": str(MESSAGES_FORMAT)}
+        return super().keys | {f"{STATISTICS} {FORMAT}": str(MESSAGES_FORMAT)}
 
     @override
     def checked(self, parties: int | None = None) -> Self:

@@ -631,7 +631,7 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
         return None  # a closed endpoint has said goodbye; a deadlock is everybody's
     if not isinstance(cause, SessionAborted):
         culprit = getattr(cause, "culprit", getattr(cause, "peer", ""))
-        return Abort.of(type(cause).__name__, culprit)
+        return Abort.of(cause.kind, culprit)
     if cause.reason == TOO_MANY_SESSIONS:
         return Abort.of(Busy.__name__)
     refused = cause.reason in REFUSALS and not cause.culprit

@@ -9,7 +9,7 @@ import logging
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -215,6 +215,11 @@ class Ledger:
         """The ledger's unique id: 16 random bytes, the same each time."""
         return self._store.id
 
+    @property
+    def file(self) -> StateFile:
+        """The state file that the ledger is in."""
+        return self._store
+
     def recall(self, name: str) -> str | None:
         """Return the value stored under this name, or `None`."""
         with self._guard:
@@ -317,23 +322,35 @@ class Ledger:
             _set(self._store, _ROOM, bytes(charges * _CHARGE_BYTES + size))
             self._store.reuse_log()
 
-    def charge(self, charge: Charge) -> bytes:
+    def charge(
+        self, charge: Charge, beside: Callable[[sqlite3.Connection], object] | None = None
+    ) -> bytes:
         """Charge, and return the answer that may now be sent.
 
         If the request was charged before, the earlier answer is returned, and nothing is charged.
+
+        Args:
+            beside: Called in the same transaction if the request is charged now.
 
         Raises:
             BudgetExhausted: If a budget is insufficient. Nothing was charged, and nothing may be
                 sent.
             InputError: If the analyst used this key for another request, or a slot is unknown.
         """
-        (outcome,) = self.charge_many([charge])
+        (outcome,) = self.charge_many([charge], beside)
         if isinstance(outcome, bytes):
             return outcome
         raise outcome
 
-    def charge_many(self, charges: Iterable[Charge]) -> list[ChargeOutcome]:
+    def charge_many(
+        self,
+        charges: Iterable[Charge],
+        beside: Callable[[sqlite3.Connection], object] | None = None,
+    ) -> list[ChargeOutcome]:
         """Charge several answers in one transaction, which waits for the disk once.
+
+        Args:
+            beside: Called in the same transaction if any of them is charged now.
 
         Returns:
             For each the result of `charge`, or its error: a refused charge does not affect the
@@ -341,9 +358,11 @@ class Ledger:
         """
         given, charged = list(charges), Counter[str]()
         with self._guard:
-            with self._store.transaction():
+            with self._store.transaction() as connection:
                 outcomes = [self._settle(charge, charged) for charge in given]
                 self._write_analysts(charged)
+                if beside is not None and charged:
+                    beside(connection)
                 self.records.write()
             return outcomes
 

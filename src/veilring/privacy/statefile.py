@@ -221,8 +221,7 @@ class StateFile:
             connection.create_function("seal_add", -1, self._seal_add)
             connection.create_function("seal_drop", -1, self._seal_drop)
             for section in kind.sections:
-                for table in section.sealed:
-                    connection.executescript(_triggers(connection, table))
+                self._seal(section)
 
     @property
     def path(self) -> Path | None:
@@ -272,6 +271,30 @@ class StateFile:
             except BaseException:
                 self._let_go()  # which rolls back
                 raise
+
+    def add(self, section: Section) -> None:
+        """Use a further section, whose tables are created unless the file has them.
+
+        Raises:
+            InputError: If the file has another version of it.
+            StoreFailed: If its tables are damaged.
+        """
+        if section in self._kind.sections:
+            return
+        kind, path = _Content((section,)), self.path or Path(MEMORY)
+        find = "SELECT 1 FROM sections WHERE name = ?"
+        if self.connection.execute(find, (section.name,)).fetchone() is None:
+            row = section.name, section.version, " ".join(section.sealed)
+            with self.transaction() as connection:
+                for statement in filter(str.strip, section.schema.split(";")):
+                    connection.execute(statement)
+                connection.execute("INSERT INTO sections VALUES (?, ?, ?)", row)
+                self._change += hash_row(("sections", *row))
+        _require_sections(self.connection, path, kind)
+        if not _expected_schema(kind) <= _schema_of(self.connection):
+            raise _damaged(path, kind, "its tables are different")
+        self._kind = _Content((*self._kind.sections, section))
+        self._seal(section)
 
     def wipe(self) -> None:
         """Move the log into the file and truncate it, so that no old page remains in either."""
@@ -330,6 +353,11 @@ class StateFile:
         self._connection.close()
         if self._witness is not None:
             self._witness.close()
+
+    def _seal(self, section: Section) -> None:
+        if self._witness is not None:
+            for table in section.sealed:
+                self._connection.executescript(_triggers(self._connection, table))
 
     def _seal_add(self, *values: object) -> None:
         self._change += hash_row(values)

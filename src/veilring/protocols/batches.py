@@ -35,11 +35,15 @@ async def hand_out(
     queries: Floats | None,
     check: Callable[[Floats], None],
     *,
+    announced: int | None = None,
     due: int = -2,
 ) -> Floats:
     """Return the queries of a batch, shape (queries, features): the client sends them to all.
 
     An `InputError` of `check` ends the session: it is the client's own, or the others accuse it.
+
+    Args:
+        announced: The number of queries that the client has announced, if it has.
     """
     if party.me == client:
         if queries is None:
@@ -50,11 +54,19 @@ async def hand_out(
         await broadcast(party, Queries(features=queries))
         return queries
     handed = (await party.receive(Queries, sender=client, due=due)).features
+    require_announced(client, len(handed), announced)
     try:
         check(handed)
     except InputError as error:
         raise ProtocolViolation(client, f"sent an invalid request: {error}") from error
     return handed
+
+
+def require_announced(client: str, handed: int, announced: int | None) -> None:
+    """Refuse a batch with another number of queries than its client has announced, if it has."""
+    if announced is not None and handed != announced:
+        said = f"sent a batch of {handed} queries after it had announced {announced}"
+        raise ProtocolViolation(client, said)
 
 
 def batch_digest(queries: Floats) -> bytes:

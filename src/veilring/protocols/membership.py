@@ -86,6 +86,8 @@ class Membership:
             batch and passes to the role. With `memory` it also gets that file.
         memory: The section of the state file in which a party remembers what its earlier processes
             have done; none if it need not.
+        announced: Whether the role accepts `announced`: the number of queries that the client has
+            announced. The others then refuse another number before they send anything.
         once: How to keep the result, if one result answers all queries; if none, each batch is
             asked separately.
     """
@@ -100,3 +102,4 @@ class Membership:
     memory: Section | None = None
     once: Once | None = None
     scores: Callable[..., Floats] | None = None
+    announced: bool = False

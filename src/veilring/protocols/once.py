@@ -56,6 +56,7 @@ from veilring.errors import (
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import FairTurns, Offer, opening
+from veilring.protocols.admission import Asked, Count
 from veilring.protocols.chunks import receive_chunks, send_chunks
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.membership import Once
@@ -81,6 +82,8 @@ _R = TypeVar("_R")
 _log = logging.getLogger("veilring.member")
 
 _RESULT: Final = "result"
+# The result belongs to all members: each decides for itself which clients get it from there.
+_MADE: Final = Asked("", 1)
 
 
 class ResultReady(Message, kind="result.ready"):
@@ -199,18 +202,20 @@ class OnceMember:
         Raises:
             Busy: If there was no turn for it in time.
             NotReady: If a required party is not connected.
+            PolicyRefused: If this member's own policy does not allow it.
             Tampered: If members have different results, or claim one that nobody was charged for.
             VeilringError: If the session failed. It may have been charged.
         """
         payer = client or self.node.name
-        self._waiting.append(payer)
-        try:
-            # long enough for another client's session to make the result
-            async with self._asking.turn(payer, self.member.limits.session):
-                kept = self._find()
-                return await self._obtain(payer) if kept is None else kept
-        finally:
-            self._waiting.remove(payer)
+        with self.member.admission(Asked("" if payer in self.member.parties else payer, 0)):
+            self._waiting.append(payer)
+            try:
+                # long enough for another client's session to make the result
+                async with self._asking.turn(payer, self.member.limits.session):
+                    kept = self._find()
+                    return await self._obtain(payer) if kept is None else kept
+            finally:
+                self._waiting.remove(payer)
 
     async def _obtain(self, payer: str) -> bytes | ResultReady:
         """Fetch the result from a member that has it; if none has, have it made."""
@@ -221,6 +226,8 @@ class OnceMember:
         if refusal is not None:
             return refusal
         is_first = self.node.name == self.convener
+        with self.member.admission(_MADE):  # before any other member is asked
+            pass
         refusal = await (self._convene(payer) if is_first else self._request_making())
         if refusal is not None:
             return refusal
@@ -303,12 +310,13 @@ class OnceMember:
             if self._find() is not None:
                 return None
             try:
-                lead = partial(self._lead, payer=payer)
-                return await self.member.convene(lead, payer, self.once.spare)
+                with self.member.admission(_MADE) as count:
+                    lead = partial(self._lead, payer=payer, count=count)
+                    return await self.member.convene(lead, payer, self.once.spare)
             except (BudgetExhausted, SessionAborted) as error:
                 return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
 
-    async def _lead(self, party: Party, payer: str) -> ResultReady | None:
+    async def _lead(self, party: Party, payer: str, count: Count) -> ResultReady | None:
         """Make the result with all members, unless one has it, cannot pay, or is missing."""
         told = await self._hear_all(party)
         has_one = any(each.digest for each in told.values())
@@ -324,7 +332,7 @@ class OnceMember:
                     _log.warning(line, ", ".join(missing))
                 raise NotReady(self.node.name, missing[0])
             return None if has_one else ResultReady(exhausted=poor)
-        with self.till.paying(payer, self._payment, self.once.size) as charge:
+        with self.till.paying(payer, self._payment, self.once.size, count) as charge:
             await broadcast_to_rest(party, ResultStart(make=True))
             await self._make(party, party.me, charge)
         return None
@@ -350,7 +358,10 @@ class OnceMember:
                 if (await party.receive(ResultStart, sender=opener)).make:
                     raise ProtocolViolation(opener, "began a release that we cannot take part in")
                 return
-            with self.till.paying(payer, self._payment, self.once.size) as charge:
+            with (
+                self.member.admission(_MADE) as count,
+                self.till.paying(payer, self._payment, self.once.size, count) as charge,
+            ):
                 await party.send(opener, ResultHeld(ready=True, paid=self._has_paid))
                 if (await party.receive(ResultStart, sender=opener)).make:
                     await self._make(party, opener, charge)

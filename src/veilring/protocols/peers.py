@@ -27,11 +27,12 @@ from veilring.errors import (
     StoreFailed,
 )
 from veilring.nodes.node import Node
-from veilring.nodes.party import Parties, Party
+from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.service import FairTurns, Offer, opening
 from veilring.nodes.session import SessionLimits
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
+from veilring.protocols.admission import Admission, Asked, Count, admit_all
 from veilring.protocols.batches import check_queries
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import Facts
@@ -55,6 +56,7 @@ PIECE_BYTES: Final = min(CONTENT_BYTES_MAX, ANSWER_BYTES_MAX)
 NameOrNone = Annotated[str, Field(pattern=rf"^[A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX}}}$")]
 """The name of a party or client, or nothing."""
 _LABELS: Final = "labels"
+_REQUEST_DUE: Final = -4  # before any system's own set-up
 _LABEL: Final = np.dtype("<i8")  # the limit of the ledger's file
 
 
@@ -62,6 +64,18 @@ class PeerQueries(Message, kind="peers.queries"):
     """A batch of queries, shape (queries, features), from a client to a member."""
 
     features: Matrix
+
+
+class PeerRequest(Message, kind="peers.request"):
+    """Announces a batch to the other members, before any of them takes part.
+
+    Attributes:
+        client: The client for which the batch is asked, as its member has authenticated it.
+        queries: The number of its queries.
+    """
+
+    client: Annotated[NameOrNone, Field(min_length=1)]
+    queries: Annotated[int, Field(ge=1)]
 
 
 class PeerLabels(Message, kind="peers.labels"):
@@ -110,7 +124,7 @@ class Till:
 
     @contextmanager
     def paying(
-        self, payer: str, request: bytes = b"", size: int = 0
+        self, payer: str, request: bytes = b"", size: int = 0, count: Count | None = None
     ) -> Iterator[Callable[[object], object]]:
         """Yield a callback that charges the whole price once, before the first release.
 
@@ -123,11 +137,14 @@ class Till:
         Args:
             request: What is paid for; by default any batch under these terms.
             size: The size of the answer to store afterwards, in bytes.
+            count: Called in the transaction of the charge.
         """
         key = Streams().token("charge").hex()
         charge = Charge(payer, key, request or self.terms, b"", self.price)
         with self.ending(), self.ledger.reserving(charge, size):
-            yield lambda _release: self.ledger.charge(charge)  # which knows it at later releases
+            yield lambda _release: self.ledger.charge(
+                charge, count
+            )  # which knows it at later releases
 
     def make_room(self, size: int = 0) -> None:
         """Make sure that the disk has space for a charge and an answer of that many bytes."""
@@ -195,6 +212,7 @@ class PeerMember:
             before it sends anything that depends on rows.
         kept: The value passed to the role in each batch; by default the result of
             `Membership.keep`.
+        admission: The member's own decision on each request.
     """
 
     node: Node
@@ -206,6 +224,7 @@ class PeerMember:
     limits: SessionLimits = field(default_factory=SessionLimits)
     till: Till | None = None
     kept: object = field(default=None, repr=False)
+    admission: Admission = field(default=admit_all, repr=False)
     _failure: ServerFailure = field(default_factory=ServerFailure, init=False, repr=False)
     _turns: FairTurns = field(init=False, repr=False)
 
@@ -240,28 +259,36 @@ class PeerMember:
         Raises:
             Busy: If there was no turn for it in time.
             NotReady: If a party is not connected.
+            PolicyRefused: If this party's own policy does not allow it.
             StoreFailed: If this party's own disk or memory failed, now or before.
             VeilringError: If the run failed. It may have been charged.
         """
         self._check(queries)
         me, payer = self.node.name, client or self.node.name
-        if self.till is None:
-            return PeerLabels(labels=await self._label(queries, payer))
         content = self.terms + queries.astype("<f8").tobytes()
-        kept = self.till.find(me, _LABELS, content)
-        if kept is None:
-            try:
-                self.till.require(payer)
-                labels = await self._label(queries, payer)
-            except (BudgetExhausted, SessionAborted) as error:
-                refused = find_exhausted(error, payer, me)
-                return PeerLabels(labels=np.zeros(0, dtype=np.int64), exhausted=refused)
-            kept = self.till.keep(me, _LABELS, content, labels.astype(_LABEL).tobytes())
+        kept = None if self.till is None else self.till.find(me, _LABELS, content)
+        asked = Asked(payer, len(queries) if kept is None else 0)
+        with self.admission(asked) as count:
+            if self.till is None:
+                return PeerLabels(labels=await self._label(queries, asked, count))
+            if kept is None:
+                try:
+                    self.till.require(payer)
+                    labels = await self._label(queries, asked, count)
+                except (BudgetExhausted, SessionAborted) as error:
+                    refused = find_exhausted(error, payer, me)
+                    return PeerLabels(labels=np.zeros(0, dtype=np.int64), exhausted=refused)
+                kept = self.till.keep(me, _LABELS, content, labels.astype(_LABEL).tobytes())
         return PeerLabels(labels=np.frombuffer(kept, _LABEL).astype(np.int64))
 
-    async def _label(self, queries: Floats, payer: str) -> Ints:
-        play = partial(self._pay, client=self.node.name, payer=payer, queries=queries)
-        return self.membership.labels(await self.convene(play, payer))
+    async def _label(self, queries: Floats, asked: Asked, count: Count) -> Ints:
+        play = partial(self._lead, asked=asked, count=count, queries=queries)
+        return self.membership.labels(await self.convene(play, asked.client))
+
+    async def _lead(self, party: Party, *, asked: Asked, count: Count, queries: Floats) -> Any:  # noqa: ANN401  (the role's result)
+        await broadcast(party, PeerRequest(client=asked.client, queries=asked.queries))
+        pay = partial(self._pay, client=party.me, payer=asked.client, count=count)
+        return await pay(party, queries=queries)
 
     async def convene(
         self, role: Callable[[Party], Awaitable[_R]], payer: str, spare: int = 0
@@ -281,22 +308,35 @@ class PeerMember:
 
     async def _join(self, party: Party, opener: str) -> None:
         self.node.require(self.parties)
-        await self._pay(party, client=opener, payer=opener)
+        request = await party.receive(PeerRequest, sender=opener, due=_REQUEST_DUE)
+        with self.admission(Asked(request.client, request.queries)) as count:
+            announced = request.queries if self.membership.announced else None
+            pay = partial(self._pay, client=opener, payer=opener, count=count)
+            await pay(party, announced=announced)
 
     async def _pay(
-        self, party: Party, *, client: str, payer: str, queries: Floats | None = None
+        self,
+        party: Party,
+        *,
+        client: str,
+        payer: str,
+        count: Count,
+        queries: Floats | None = None,
+        announced: int | None = None,
     ) -> Any:  # noqa: ANN401  (the role's result)
         """Play the system's role, and charge the payer's account for it if it costs budget."""
+        play = partial(self.play, party, client=client, queries=queries, announced=announced)
         if self.till is None:
             self._failure.check()
             try:
-                return await self.play(party, client=client, queries=queries)
+                count(None)
+                return await play()
             except StoreFailed as error:
                 self._failure.report(error)
                 raise
         size = 0 if queries is None else len(queries) * _LABEL.itemsize
-        with self.till.paying(payer, size=size) as charge:
-            return await self.play(party, client=client, queries=queries, charge=charge)
+        with self.till.paying(payer, size=size, count=count) as charge:
+            return await play(charge=charge)
 
     async def play(
         self,
@@ -304,10 +344,11 @@ class PeerMember:
         *,
         client: str,
         queries: Floats | None = None,
+        announced: int | None = None,
         charge: Callable[[object], object] | None = None,
     ) -> Any:  # noqa: ANN401  (the role's result)
         """Play the system's role, and return its result; `charge` is that of `Till.paying`."""
-        given = {"queries": queries, "charge": charge}
+        given = {"queries": queries, "announced": announced, "charge": charge}
         own = {name: value for name, value in given.items() if value is not None}
         public = self.membership.public
         return await self.membership.role(party, self.kept, client=client, **own, **public)

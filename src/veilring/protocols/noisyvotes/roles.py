@@ -20,6 +20,7 @@ from veilring.measures import vote_shares
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.privacy.checks import require, require_that
+from veilring.protocols.batches import require_announced
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of, digest_of_names, written
 from veilring.protocols.masks import agree_keys, keys_cost
 from veilring.protocols.membership import Membership
@@ -151,6 +152,7 @@ def votes_membership(
         all_learn=True,
         check=partial(check_batch, radii=radii, parameters=parameters),
         scores=scores_of,
+        announced=True,
     )
 
 
@@ -163,7 +165,7 @@ def scores_of(answer: VotesAnswer) -> Floats:
     return vote_shares(answer.totals.astype(np.float64))
 
 
-async def private_votes(
+async def private_votes(  # noqa: PLR0913  (an experiment chooses some of them)
     party: Party,
     rows: Rows,
     *,
@@ -172,6 +174,7 @@ async def private_votes(
     queries: Floats | None = None,
     radii: Floats | Radii | None = None,
     ring: Ring | None = None,
+    announced: int | None = None,
     charge: Callable[[Allocation], object] | None = None,
 ) -> VotesAnswer:
     """Label a batch of queries from the rows of all parties, protected by distributed noise.
@@ -183,6 +186,7 @@ async def private_votes(
             party that uses them; or a function that it calls.
         ring: A dealt order of parties. By default it is drawn together, if the method of summing
             needs one.
+        announced: The number of queries that the client has announced, if it has.
         charge: Called with the plan of each release before this party sends any of it: from then on
             others may have the total, and the release is spent even if the run fails. If it raises
             an error, nothing of the release is sent. `list.append` collects the input of
@@ -197,7 +201,7 @@ async def private_votes(
     """
     exponent = parameters.exponent(len(party.parties))
     check_rows(rows, parameters.features, parameters.classes)
-    batch = await _hand_out(party, client, parameters, queries, radii)
+    batch = await _hand_out(party, client, parameters, queries, radii, announced)
     ring = await _ring_for(party, parameters) if ring is None else ring
     keys = await agree_keys(party) if parameters.sum.name == "masks" else None
     given = batch.radii if batch.radii.size else None
@@ -237,12 +241,13 @@ async def private_votes(
     return answer
 
 
-async def _hand_out(
+async def _hand_out(  # noqa: PLR0917  (a batch, and what it has to fit)
     party: Party,
     client: str,
     parameters: NoisyVotesParameters,
     queries: Floats | None,
     radii: Floats | Radii | None,
+    announced: int | None,
 ) -> VotesBatch:
     if party.me == client:
         if queries is None:
@@ -256,6 +261,7 @@ async def _hand_out(
         await broadcast(party, batch)
         return batch
     batch = await party.receive(VotesBatch, sender=client, due=-2)
+    require_announced(client, len(batch.queries), announced)
     try:
         check_batch(batch.queries, batch.radii if batch.radii.size else None, parameters)
     except InputError as error:

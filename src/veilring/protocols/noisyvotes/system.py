@@ -64,6 +64,7 @@ class NoisyVotes(NearVotes):
     """
 
     trust: ClassVar[str] = "{honest} of {parties}"
+    messages_format: ClassVar[int] = 2
     title: ClassVar[str] = "noisy votes"
     summary: ClassVar[str] = "Parties add up votes near a query, each with its share of the noise."
 

@@ -5,14 +5,18 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final, TypeVar
 
+from numpy.random import Generator
+
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Offload
+from veilring.protocols.admission import Admission, Asked, admit_all
 from veilring.protocols.prediction.messages import (
     NO_PLACE,
     AddRequest,
     ChangeReceipt,
     ForgetRequest,
+    PredictionAnswer,
     PredictionRequest,
     StatusRequest,
 )
@@ -39,9 +43,14 @@ class PredictionServer:
     """A server that answers requests one after the other, in the order of their arrival."""
 
     def __init__(
-        self, state: ServerState, offload: Offload, administrators: Collection[str] = ()
+        self,
+        state: ServerState,
+        offload: Offload,
+        administrators: Collection[str] = (),
+        admission: Admission = admit_all,
     ) -> None:
         self._state, self._offload, self._administrators = state, offload, frozenset(administrators)
+        self._admission = admission
         self._failure = ServerFailure()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
@@ -78,12 +87,17 @@ class PredictionServer:
                     ProtocolViolation(client, f"sent a request that violates the rules: {error}")
                 )
             number += 2
-            reply = await self._do(partial(self._state.answer, client, request, party.rng))
+            reply = await self._do(partial(self._answer, client, request, party.rng))
             party.round(number)
             await party.send(client, reply)
             if reply.verdict == RequestVerdict.ANSWERED:
                 _log.info("%s labelled %d queries for %s", party.me, len(reply.labels), client)
             more = request.more
+
+    def _answer(self, client: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
+        new = 0 if self._state.has(client, request) else len(request.queries)
+        with self._admission(Asked(client, new, 0.0)) as count:  # the terms' ε covers all queries
+            return self._state.answer(client, request, rng, count)
 
     async def report_status(self, party: Party, client: str) -> None:
         """Answer the status requests of a session."""
@@ -95,6 +109,8 @@ class PredictionServer:
             firsts = range(0, len(message.keys), REQUEST_KEY_BYTES)
             keys = [message.keys[first : first + REQUEST_KEY_BYTES] for first in firsts]
             number += 2
+            with self._admission(Asked(client, 0)):
+                pass
             status = await self._do(partial(self._state.status, client, keys))
             party.round(number)
             await party.send(client, status)

@@ -23,6 +23,8 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require_that
 from veilring.privacy.ledger import Ledger, Totals, ledger_unreadable, open_ledger
+from veilring.privacy.statefile import StateFile
+from veilring.protocols.admission import Count
 from veilring.protocols.prediction.messages import (
     RECORDS_MAX,
     PredictionAnswer,
@@ -104,6 +106,11 @@ class ServerState:
         return len(self._numbers)
 
     @property
+    def file(self) -> StateFile:
+        """The state file that all of it is in."""
+        return self._ledger.file
+
+    @property
     def answered(self) -> int:
         """The total number of answered queries, which is public."""
         return round(self.totals().spent)
@@ -112,11 +119,19 @@ class ServerState:
         """Return the number of answered queries in total and of each client."""
         return self._ledger.totals()
 
-    def answer(self, client: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
+    def has(self, client: str, request: PredictionRequest) -> bool:
+        """Return whether a request was answered earlier."""
+        with self._changing():
+            return self._ledger.has(client, request.key.hex())
+
+    def answer(
+        self, client: str, request: PredictionRequest, rng: Generator, beside: Count | None = None
+    ) -> PredictionAnswer:
         """Return the answer to a request, after it was charged and durably stored.
 
         Args:
             rng: The secret source of randomness, fresh for each call.
+            beside: Called in the transaction of the charge.
 
         Raises:
             StoreFailed: If the disk fails, or failed earlier.
@@ -124,7 +139,7 @@ class ServerState:
         count = len(request.queries)
 
         def pay() -> bytes:
-            return self._ledger.charge(self._answered(client, request, rng))
+            return self._ledger.charge(self._answered(client, request, rng), beside)
 
         with self._changing():
             settled = answer_once(

@@ -18,6 +18,7 @@ from veilring.nodes.service import Offer, Offload
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger
+from veilring.protocols.admission import Admission, Asked, admit_all
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, OwnerRules
 from veilring.protocols.requests import (
@@ -26,6 +27,7 @@ from veilring.protocols.requests import (
     RequestVerdict,
     ServerFailure,
     answer_once,
+    charging,
     content_key,
     require_answered,
 )
@@ -45,12 +47,20 @@ class Owner:
 
     Args:
         ledger: The ledger of all charges. The caller opens and closes it.
+        admission: The owner's own decision on each request.
     """
 
-    def __init__(self, rows: Rows, rules: OwnerRules, ledger: Ledger, offload: Offload) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        rules: OwnerRules,
+        ledger: Ledger,
+        offload: Offload,
+        admission: Admission = admit_all,
+    ) -> None:
         _require_fitting(rows, rules)
         self._rows, self._rules, self._ledger, self._offload = rows, rules, ledger, offload
-        self._failure = ServerFailure()
+        self._admission, self._failure = admission, ServerFailure()
         # Requests of one analyst take turns, so that it occupies at most one thread.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -93,14 +103,22 @@ class Owner:
 
         Args:
             rng: The secret source of randomness, fresh for each call.
+
+        Raises:
+            PolicyRefused: If the owner's policy does not allow the request.
         """
         price, key, content = request.epsilon, request.key, request.content
 
-        def pay() -> bytes:
-            charge = Charge(analyst, key.hex(), content, self._label(request, rng), price)
-            return self._ledger.charge(charge)
+        with charging():
+            is_known = self._ledger.has(analyst, key.hex())
+        new, epsilon = (0, 0.0) if is_known else (len(request.queries), price)
+        with self._admission(Asked(analyst, new, epsilon, request.k)) as count:
 
-        settled = answer_once(self._ledger, analyst, key, content, amount=price, pay=pay)
+            def pay() -> bytes:
+                charge = Charge(analyst, key.hex(), content, self._label(request, rng), price)
+                return self._ledger.charge(charge, count)
+
+            settled = answer_once(self._ledger, analyst, key, content, amount=price, pay=pay)
         if isinstance(settled, RequestRefusal):
             return _refused(request, settled)
         labels, radii = _unpacked(settled)

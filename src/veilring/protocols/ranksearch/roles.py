@@ -66,11 +66,13 @@ async def rank_search(
     client: str,
     parameters: SearchParameters,
     queries: Floats | None = None,
+    announced: int | None = None,
 ) -> SearchAnswer:
     """Label a batch of queries by the nearest rows of all parties.
 
     Distributing the queries and agreeing on keys are set-up. The client has queries of shape (Q,
-    features), and all parties return the same answer.
+    features), whose number is the announced one if that is given. All parties return the same
+    answer.
 
     Raises:
         AskedBefore: If the party has sent values for some of the queries among other parties, or
@@ -89,7 +91,7 @@ async def rank_search(
         if not system.again:  # not a lie of the client, which may have restarted and forgotten
             own.refuse(batch, party.parties)
 
-    batch = await hand_out(party, client, queries, check, due=-1)
+    batch = await hand_out(party, client, queries, check, announced=announced, due=-1)
     nearest = nearest_rows(batch, own.rows, k)
     keys = await agree_keys(party)
     parts = parameters.written.encode(), digest_of_names(party.parties), batch.tobytes()

@@ -108,6 +108,7 @@ class RankSearch(System):
 
     predicts_numbers: ClassVar[bool] = True
     trust: ClassVar[str] = "{outside} of {parties}"
+    messages_format: ClassVar[int] = 2
     title: ClassVar[str] = "rank search"
     summary: ClassVar[str] = (
         "Parties add up masked counts until they know the radius of the k nearest rows."
@@ -199,6 +200,7 @@ class RankSearch(System):
             keep=SearchedRows,
             memory=QUERIES,
             scores=_shares if self.reveals_scores and not parameters.steps else None,
+            announced=True,
         )
 
     @override

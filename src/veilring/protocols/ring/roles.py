@@ -170,16 +170,18 @@ async def private_knn(
     parameters: KNNParameters,
     queries: Floats | None = None,
     ring: Ring | None = None,
+    announced: int | None = None,
 ) -> KNNAnswer:
     """Label a batch of queries by the nearest rows of all parties.
 
     With r rounds of PP-TopK, a batch of any size takes `n * (r + 3) - 2` messages if the votes are
     summed along the ring; drawing the ring and distributing the queries are set-up.
 
-    The client has queries of shape (Q, features), and all parties return the same answer. By
-    default they draw the ring together, and compare their queries as they draw. A party raises
-    `ProtocolViolation` if a peer sent something that no honest party sends, and `Tampered` if
-    honest parties could not have this outcome with any rows, or received different queries.
+    The client has queries of shape (Q, features), whose number is the announced one if that is
+    given. All parties return the same answer. By default they draw the ring together, and compare
+    their queries as they draw. A party raises `ProtocolViolation` if a peer sent something that no
+    honest party sends, and `Tampered` if honest parties could not have this outcome with any rows,
+    or received different queries.
     """
     facts, topk, method = parameters.facts, parameters.topk, parameters.sum
     weights = parameters.system.weights
@@ -187,7 +189,8 @@ async def private_knn(
     method.check(len(party.parties))
     masked = method.name == "masks"
     due = -3 if masked else -2
-    batch = await hand_out(party, client, queries, parameters.check_queries, due=due)
+    check = parameters.check_queries
+    batch = await hand_out(party, client, queries, check, announced=announced, due=due)
     keys = await agree_keys(party, due=due + 1) if masked else None
     if ring is None:  # compares queries too: different ones would look like lies of the parties
         ring = await draw_ring(party, batch_digest(batch), (client,))

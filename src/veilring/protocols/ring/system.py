@@ -80,6 +80,7 @@ class PrivateKNN(System):
     """
 
     draws_ring: ClassVar[bool] = True
+    messages_format: ClassVar[int] = 2
     title: ClassVar[str] = "PP-kNN"
     summary: ClassVar[str] = (
         "Parties in a ring find the nearest of all their rows and add up the votes."
@@ -135,6 +136,7 @@ class PrivateKNN(System):
             public={"parameters": parameters},
             all_learn=True,
             scores=_shares,
+            announced=True,
         )
 
     @override
