@@ -69,6 +69,15 @@ def test_the_centre_is_the_mean_and_moments_have_the_spread(features: Features) 
     assert frame.place(rows).std(axis=0) == pytest.approx(1.0, abs=1e-2)
 
 
+def test_one_class_is_always_the_answer() -> None:
+    """All statistics name the only class with a probability of 1, also if noise hides its rows."""
+    one = schema(4, classes=1)
+    for _, statistic in all_statistics(one):
+        decoded = statistic.decode(np.full(statistic.length, -(10**9)), 1e6)
+        if isinstance(decoded, Classifier):
+            np.testing.assert_allclose(decoded.predict_proba(np.full((2, 4), 0.3)), 1.0)
+
+
 def test_a_centre_that_is_all_noise_stays_in_the_middle() -> None:
     """A released sum no longer than its noise is treated as noise."""
     centre = Centre(NUMERIC, 100)

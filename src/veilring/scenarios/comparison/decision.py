@@ -33,7 +33,7 @@ CANNOT: Final = (
     "Do not compare across guarantees: a measured leak covers one attack, an ε bounds every attack"
     " on the results, as long as the stated trust holds. An ε for each report, stream, batch or"
     " release is a different guarantee, and each further report, stream, batch or release adds to"
-    " it. A guarantee with a δ may fail with that probability; a pure one never does."
+    " it. A bound with a δ may be exceeded, with a probability of about δ; a pure one never is."
 )
 _BEST: Final = (
     "The best line is the private one that loses least to the pooled classifier, on the same"
