@@ -138,6 +138,15 @@ def test_an_invalid_range_is_refused(regressor: Any, wrong: dict[str, Any], says
 
 
 @each
+def test_a_resolution_widens_the_range_of_the_targets(regressor: Any) -> None:
+    """Without a given range, that of the targets is rounded outward to whole steps."""
+    fitted = public(regressor, target_range=None, resolution=10)
+    assert (fitted.target_.low, fitted.target_.high) == (20.0, 350.0)
+    with pytest.raises(InputError, match="y must be numbers"):
+        clone(regressor).fit(ROWS[:2], ["low", "high"])
+
+
+@each
 def test_equal_targets_are_predicted(regressor: Any) -> None:
     """A table with one target has a range that contains it."""
     model = clone(regressor).set_params(random_state=1).fit(ROWS[:60], np.full(60, 7.0))

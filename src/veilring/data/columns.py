@@ -394,7 +394,7 @@ def _filled(cells: Cells, column: str, gaps: Sequence[int], filler: _Filler | No
     where = cells.at(column, gaps[0])
     raise InputError.because(
         f"{where} is empty{_more(gaps, 'empty')}; fill it in, remove the row, or agree on `missing`"
-        " for this column",
+        " for this column, unless it is the label",
         field=where,
     )
 

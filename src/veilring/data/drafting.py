@@ -140,7 +140,7 @@ def _labels(cells: Cells, label: str, *, is_chosen: bool) -> tuple[dict[str, Any
             f"{cells.source}, column {label!r}, the label, is empty; choose another with --label",
             field="label",
         )
-    without = f"; {gaps:,} rows have no label: remove them" if gaps else ""
+    without = f"; {gaps:,} of {cells.rows:,} rows have no label: remove them" if gaps else ""
     target = target_of(cells.source, column) if is_chosen else None
     if target is not None:
         about = f"{label!r}: the label, {target}; its range is {_FROM_ROWS}{without}"
