@@ -438,6 +438,6 @@ def parsed(texts: Sequence[str], name: str, cells: Cells) -> Floats:
             field=where,
         )
     points = any("." in texts[row] for row in np.flatnonzero(np.isfinite(numbers)).tolist())
-    if not points and all(_COMMA.fullmatch(texts[row]) for row in commas):
-        numbers[commas] = [float(texts[row].replace(",", ".")) for row in commas]
+    decimals = [] if points else [row for row in commas if _COMMA.fullmatch(texts[row])]
+    numbers[decimals] = [float(texts[row].replace(",", ".")) for row in decimals]
     return numbers
