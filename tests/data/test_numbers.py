@@ -17,6 +17,7 @@ from veilring.data.csv import TARGET_STEPS_MAX
 from veilring.data.drafting import draft_schema
 from veilring.data.schema import RowSchema, read_file, read_schema, schema_of
 from veilring.data.table import scale_to_unit
+from veilring.deployment.peers import PeerTerms
 from veilring.errors import InputError, ScenarioError
 
 SCHEMA = """
@@ -198,7 +199,13 @@ def test_a_drafted_target_reads_its_own_file(tmp_path: Path) -> None:
     assert "its range is from rows" in draft.found["price"]
     (tmp_path / "draft.toml").write_text(draft.text)
     again = read_schema(tmp_path / "draft.toml")
-    assert again.target == Target(low=0, high=19.5, resolution=0.01)
+    assert again.target == Target(low=0, high=19.5, resolution=0.01, agreed=False)
+    noted = [each.text for each in check_file(again, read_file(path)) if each.column == "price"]
+    assert noted == ["its range or categories are not yet agreed"]
+    terms = PeerTerms.of_table(vr.load(path, label="price"), protocol={"name": "release"})
+    assert terms.target == again.target
+    public = vr.load(path, schema=declared(tmp_path))
+    assert PeerTerms.of_table(public, protocol={"name": "release"}).target == public.features.target
     assert vr.load(path, schema=again).y.tolist() == [50 * n for n in range(40)]
     few = draft_schema(read_file(written(tmp_path, [1, 2, 3] * 20)), "price")
     assert "give a `target` instead" in few.found["price"]

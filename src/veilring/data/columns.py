@@ -198,11 +198,13 @@ class Target(Section):
         low: The minimum; lower values are clipped to it.
         high: The maximum, a whole number of steps above the minimum; higher values are clipped.
         resolution: The size of a step. Values and predictions are rounded to whole steps.
+        agreed: Whether the range is agreed; of a draft from one party's rows, it is not.
     """
 
     low: float
     high: float
     resolution: float = Field(gt=0)
+    agreed: bool = Field(True, exclude_if=bool)
 
     @property
     def steps(self) -> int:

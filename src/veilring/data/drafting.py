@@ -145,7 +145,7 @@ def _labels(cells: Cells, label: str, *, is_chosen: bool) -> tuple[dict[str, Any
     target = target_of(cells.source, column) if is_chosen else None
     if target is not None:
         about = f"{label!r}: the label, {target}; its range is {_FROM_ROWS}{without}"
-        return {"target": target}, about
+        return {"target": target.model_copy(update={"agreed": False})}, about
     require_classes(cells.source, column, is_chosen=is_chosen)
     other = "; to predict it as a number, give a `target` instead" if column.are_numbers else ""
     _, classes = number_classes(cells.source, np.array(column.cells, np.str_))

@@ -154,7 +154,7 @@ def label_terms(name: str, classes: Sequence[str], target: Target | None) -> Fea
     """Return the label as a column, for the functions that read and check columns."""
     if target is None:
         return FeatureTerms(name=name, categories=tuple(classes))
-    return FeatureTerms(name=name, low=target.low, high=target.high)
+    return FeatureTerms(name=name, low=target.low, high=target.high, agreed=target.agreed)
 
 
 class Fit(NamedTuple):

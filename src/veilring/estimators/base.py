@@ -516,8 +516,9 @@ class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  #
             "target_range",
             None,
             "a pair of the lowest and the highest target, or none",
-            "The public range of the target. Values outside are clipped. If none is given, the"
-            " range of the targets is used, in whole steps, which reveals something about them.",
+            "The public range of the target. Values outside are clipped. If none is given, it is"
+            " that of the schema; without one, the range of the targets is used, in whole steps,"
+            " which reveals something about them.",
         ),
         DescribedKey(
             "resolution",
@@ -541,6 +542,10 @@ class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  #
     @override
     def _numbered(self, labels: NDArray[Any]) -> Ints:
         labels = floats("y", labels)
+        declared = None if self._schema is None else self._schema.target
+        if declared is not None and self.target_range is self.resolution is None:
+            self.target_, self._is_range_taken = declared, not declared.agreed
+            return declared.labels_of(labels)
         self._is_range_taken = self.target_range is None
         given = (labels.min(), labels.max()) if self.target_range is None else self.target_range
         is_pair = np.ndim(given) == 1 and len(given) == _ENDS
