@@ -56,6 +56,7 @@ def test_a_bound_of_groups_is_refused_where_it_does_not_apply() -> None:
     with pytest.raises(vr.InputError, match="rows is 0"):
         release.of_person(0)
     assert release.of_person(10**6).delta == 1.0
+    assert vr.Release(epsilon=1000.0).promise().of_person(1).delta == 1e-5
 
 
 @pytest.mark.parametrize(

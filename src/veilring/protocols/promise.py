@@ -381,7 +381,7 @@ class Promise:
         epsilon = rows * self.epsilon
         # Divided by its largest term first, which alone may be too large for a float.
         growth = expm1(-epsilon) / expm1(-self.epsilon) if epsilon else rows
-        growth *= exp(min(epsilon - self.epsilon, _EXPONENT_MAX))
+        growth *= exp(min((rows - 1) * self.epsilon, _EXPONENT_MAX)) if rows > 1 else 1.0
         adjacency = f"a person with up to {rows} rows added or removed"
         delta = min(1.0, growth * self.delta)
         return replace(self, epsilon=epsilon, delta=delta, adjacency=adjacency)
