@@ -303,11 +303,26 @@ def test_measures_of_numbers_at_their_ends() -> None:
         measure_numbers(np.zeros(3), np.zeros(2))
 
 
+def test_intervals_of_few_numbers_are_wider() -> None:
+    """RMSE, MAE and R² of ten queries are covered by 86 % of their intervals or more.
+
+    Their true coverage is 89.5 to 92.6 %; with normal quantiles, it is 83.7 to 87.7 %.
+    """
+    rng, within, true = np.random.default_rng(8), np.zeros(3), (1.0, (2 / np.pi) ** 0.5, 0.8)
+    for _ in range(3000):
+        truth = rng.normal(0.0, 5**0.5, 10)
+        found = measure_numbers(truth, truth + rng.normal(0.0, 1.0, 10))
+        assert found.r2 is not None
+        own = (found.rmse, found.mae, found.r2)
+        within += [covered(each, value) for each, value in zip(own, true, strict=True)]
+    assert (within / 3000 > 0.86).all(), within
+
+
 @pytest.mark.slow
 def test_intervals_of_numbers_cover_the_population() -> None:
     """RMSE, MAE and R² of 300 queries are covered by 92.5 to 97 % of their intervals.
 
-    Their true coverage is 94.3 to 95 %; the range is left with a probability below 1e-6.
+    Their true coverage is 94.4 to 95.1 %; the range is left with a probability below 1e-6.
     """
     rng, within, true = np.random.default_rng(7), np.zeros(3), (1.0, (2 / np.pi) ** 0.5, 0.8)
     for _ in range(REPETITIONS):

@@ -260,7 +260,7 @@ def measure_numbers(truth: Floats, predicted: Floats) -> NumberMeasures:
     )
     errors, spread = np.abs(predicted - truth), np.square(truth - truth.mean())
     squares, mean = np.square(errors), errors.mean()
-    reach = Z * errors.std() / np.sqrt(len(errors))
+    reach = _reach(errors - mean)
     root = _mean_square(squares, squares.mean())
     r2 = None
     if spread.any():
@@ -283,8 +283,21 @@ def _mean_square(squares: Floats, expected: Floats) -> Measured:
     mean = float(squares.mean())
     if not mean:
         return Measured(mean, mean, mean)
-    factor = np.exp(Z * np.sqrt(np.square(squares - expected).mean() / len(squares)) / mean)
+    factor = np.exp(_reach(squares - expected) / mean)
     return Measured(mean, float(mean / factor), float(mean * factor))
+
+
+def _reach(apart: Floats) -> float:
+    """Return how far the interval of a mean of a few numbers reaches, by Student's t.
+
+    Args:
+        apart: The differences to the mean, shape (queries,); of a single query, 0.
+    """
+    from scipy.special import stdtrit
+
+    more = max(len(apart) - 1, 1)
+    quantile = stdtrit(more, (1 + CONFIDENCE) / 2)
+    return float(quantile * np.sqrt(np.square(apart).sum() / more / len(apart)))
 
 
 def require_names(names: Sequence[str], known: Sequence[str] = (*NUMBERS, CONFUSION)) -> None:

@@ -139,6 +139,25 @@ def test_runs_the_files_of_parties(tmp_path: Path) -> None:
         assert says in err
 
 
+def test_a_party_without_rows_takes_part_in_a_run(tmp_path: Path) -> None:
+    """Its file has only a header; identifiers named like the answers' columns keep their cells."""
+    files = [tmp_path / f"{name}.csv" for name in ("north", "empty", "coast")]
+    for number, file in enumerate(files):
+        rows = (f"r{n},p{n},{n % 9},{'ab'[n % 9 > 4]}" for n in range(30 * (number != 1)))
+        file.write_text("\n".join(["row,party,age,label", *rows, ""]))
+    schema, folder = tmp_path / "schema.toml", tmp_path / "run"
+    columns = 'name = "row"\nkind = "identifier"', 'name = "party"\nkind = "identifier"'
+    features = "\n".join(f"[[features]]\n{each}" for each in (*columns, 'name = "age"\nhigh = 8'))
+    schema.write_text(f'label = "label"\nclasses = ["a", "b"]\n{features}')
+    report = json.loads(done("run", *files, "--schema", schema, *QUICK, "--json", "--out", folder))
+    assert (report["parties"], report["rows"]) == (3, 45)
+    with (folder / "labels.csv").open(newline="") as labels:
+        for row in csv.DictReader(labels):
+            assert row["party"] in {"party-0", "party-2"}
+            assert row["row of the file"] == f"r{int(row['row']) - 1}"
+            assert row["party of the file"] == f"p{int(row['row']) - 1}"
+
+
 def test_out_contains_everything_to_repeat_the_run(tmp_path: Path) -> None:
     """Report, scenario and versions are written, and the scenario gives the same report."""
     folder = tmp_path / "a" / "b"

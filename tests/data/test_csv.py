@@ -107,7 +107,7 @@ NINE_NUMBERS = "age,class\n0,x\n?,y\n" + "".join(f"{n},x\n" for n in range(1, 9)
 INVALID = {
     "a,b,class\n1,2,x\n1,,x\n": "column 'b', line 3 is empty",
     'a,b,class\n1,"",x\n': "column 'b', line 2 is empty",
-    "a,class\n1,x\n2\n": r"column 'class', line 3 is empty; fill in the class, .*1 rows have",
+    "a,class\n1,x\n2\n": r"column 'class', line 3 is empty; fill in the label, .*1 of 2 rows have",
     "a,class\n1,x\n\n2,x\n": "column 'a', line 3 is empty; .*drop the row or fill in a number",
     "a,class\nu,x\n,x\n2,x\n": r"line 3 is empty; .*write '\?'",
     "a,class\n1,x\nnan,x\n": "column 'a', line 3: the number is not finite",

@@ -17,6 +17,7 @@ from veilring.data.csv import TARGET_STEPS_MAX
 from veilring.data.drafting import draft_schema
 from veilring.data.schema import RowSchema, read_file, read_schema, schema_of
 from veilring.data.table import scale_to_unit
+from veilring.deployment.peers import PeerTerms
 from veilring.errors import InputError, ScenarioError
 
 SCHEMA = """
@@ -163,9 +164,32 @@ def test_a_label_that_is_not_chosen_is_refused_with_both_remedies(tmp_path: Path
     for remedy in ("--label", "`target`", "RankSearchRegressor", "ReleasedRegressor"):
         assert remedy in str(refused.value)
     assert vr.load(written(tmp_path, [1, 2, 3] * 20), label="price").features.target is None
-    for cells in (["inf", *(n / 3 for n in range(40))], [0.5] * 40):
-        with pytest.raises(InputError, match="not all of its numbers are whole"):
-            vr.load(written(tmp_path, cells), label="price")
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        (["inf", *(n / 3 for n in range(40))], "line 2: the number is not finite"),
+        ([*(n / 3 for n in range(40)), "cheap"], "40 of 41 cells are numbers, but line 42 is"),
+        ([0.5] * 40, "all its numbers are equal, so there is nothing to predict"),
+        (["", *(n / 3 for n in range(40))], r"line 2 is empty; fill in the label, .*1 of 41 rows"),
+    ],
+)
+def test_a_chosen_label_with_a_mistake_is_refused_by_its_place(
+    cells: Sequence[object], says: str, tmp_path: Path
+) -> None:
+    """The error names the line or what is wrong, and not the options that were already given."""
+    with pytest.raises(InputError, match=says) as refused:
+        vr.load(written(tmp_path, cells), label="price")
+    assert "--label" not in str(refused.value)
+
+
+def test_clipped_labels_are_noted(tmp_path: Path) -> None:
+    """A table counts its labels outside of the range, as it counts those of a feature."""
+    table = vr.load(written(tmp_path, [*range(40), 60, -1]), schema=declared(tmp_path))
+    assert table.notes == ("column 'price': 2 of 42 values are outside of its range",)
+    with pytest.raises(InputError, match="unless it is the label"):
+        vr.load(written(tmp_path, [1, "", 3]), schema=declared(tmp_path))
 
 
 def test_a_drafted_target_reads_its_own_file(tmp_path: Path) -> None:
@@ -175,7 +199,13 @@ def test_a_drafted_target_reads_its_own_file(tmp_path: Path) -> None:
     assert "its range is from rows" in draft.found["price"]
     (tmp_path / "draft.toml").write_text(draft.text)
     again = read_schema(tmp_path / "draft.toml")
-    assert again.target == Target(low=0, high=19.5, resolution=0.01)
+    assert again.target == Target(low=0, high=19.5, resolution=0.01, agreed=False)
+    noted = [each.text for each in check_file(again, read_file(path)) if each.column == "price"]
+    assert noted == ["its range or categories are not yet agreed"]
+    terms = PeerTerms.of_table(vr.load(path, label="price"), protocol={"name": "release"})
+    assert terms.target == again.target
+    public = vr.load(path, schema=declared(tmp_path))
+    assert PeerTerms.of_table(public, protocol={"name": "release"}).target == public.features.target
     assert vr.load(path, schema=again).y.tolist() == [50 * n for n in range(40)]
     few = draft_schema(read_file(written(tmp_path, [1, 2, 3] * 20)), "price")
     assert "give a `target` instead" in few.found["price"]

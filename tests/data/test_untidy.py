@@ -244,6 +244,37 @@ def test_a_wrong_cell_is_named_with_its_line_and_a_remedy(
     assert re.search(says, wrong[0].text)
 
 
+def test_one_wrong_cell_among_decimal_commas_is_named(tmp_path: Path) -> None:
+    """A point for thousands in one cell does not make the commas of all others unreadable."""
+    columns = patients(9, default_rng(1))
+    columns["crp"] = ["3,5"] * 5 + ["1.003,5"] + ["4,25"] * 3
+    path = write(tmp_path / "rows.csv", columns, ";")
+    with pytest.raises(InputError, match=r"column 'crp', line 7: this is not a finite number; giv"):
+        vr.load(path, schema=SCHEMA)
+
+
+def test_drafted_dates_are_whole_months(tmp_path: Path) -> None:
+    """No end of a drafted range of dates is the date of a row within a month."""
+    columns = patients(50, default_rng(1))
+    days = [date(2023, 12, 5) + timedelta(int(n)) for n in default_rng(2).integers(0, 80, 50)]
+    columns["admitted"] = [*days[:-2], date(2023, 12, 4), date(2024, 2, 27)]
+    drafted = draft_schema(read_file(write(tmp_path / "rows.csv", columns)), "outcome")
+    assert "low = 2023-12-01\nhigh = 2024-02-29\n" in drafted.text
+
+
+def test_a_column_in_another_unit_is_wrong_but_not_unknown(tmp_path: Path) -> None:
+    """The check names its header once, with the factor that the reading needs."""
+    columns = patients(9, default_rng(1))
+    columns["age [months]"] = columns.pop("age")
+    in_years = [
+        each.model_copy(update={"unit": "years"}) if each.name == "age" else each
+        for each in SCHEMA.features
+    ]
+    schema = SCHEMA.model_copy(update={"features": tuple(in_years)})
+    (found,) = check_file(schema, read_file(write(tmp_path / "rows.csv", columns)))
+    assert "is in months, but the schema is in years" in found.text
+
+
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     """One error has a line for each column, with the number of its cells."""
     columns = {name: [*cells] for name, cells in patients(9, default_rng(1)).items()}

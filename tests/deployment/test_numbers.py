@@ -18,6 +18,7 @@ from veilring.errors import ScenarioError
 from veilring.protocols.release.model import load_model
 
 TARGET = Target(low=0.0, high=10.0, resolution=0.5)
+DRAFTED = TARGET.model_copy(update={"agreed": False})
 
 
 def table() -> vr.Table:
@@ -38,7 +39,7 @@ async def test_members_predict_the_pooled_mean(tmp_path: Path) -> None:
     """The client's answers are numbers near the target, in steps of the terms' resolution."""
     deployed = written(tmp_path / "peers", vr.RankSearch(k=3))
     terms = PeerTerms.load(deployed.folder / "terms.toml", 3)
-    assert terms.target == TARGET
+    assert terms.target == DRAFTED
     assert "the sum of their targets" in terms.promise(3).learned
     async with all_served(deployed.folder) as served:
         found = np.array(await served.labels(), np.float64)
@@ -60,7 +61,7 @@ async def test_a_release_is_charged_once_and_is_a_file(tmp_path: Path) -> None:
         assert served.spent() == [2.0] * 3
     model = load_model(folder / "model.json")
     assert list(map(str, model.predict(folder / "queries.csv"))) == found
-    assert model.schema.target == TARGET
+    assert model.schema.target == DRAFTED
 
 
 @pytest.mark.parametrize("terms", [PeerTerms, OwnerTerms])

@@ -15,6 +15,8 @@ from tests.estimators.tables import named
 
 import veilring as vr
 import veilring.estimators as ve
+from veilring.data.columns import FeatureTerms, Target
+from veilring.data.schema import RowSchema
 from veilring.errors import InputError
 from veilring.measures import measure_numbers
 from veilring.protocols.ranksearch.shared import found_cost
@@ -135,6 +137,26 @@ def test_an_invalid_range_is_refused(regressor: Any, wrong: dict[str, Any], says
     """The error names the parameter."""
     with pytest.raises(InputError, match=says):
         public(regressor, **wrong)
+
+
+@each
+def test_a_resolution_widens_the_range_of_the_targets(regressor: Any) -> None:
+    """Without a given range, that of the targets is rounded outward to whole steps."""
+    fitted = public(regressor, target_range=None, resolution=10)
+    assert (fitted.target_.low, fitted.target_.high) == (20.0, 350.0)
+    with pytest.raises(InputError, match="y must be numbers"):
+        clone(regressor).fit(ROWS[:2], ["low", "high"])
+
+
+@pytest.mark.parametrize("agreed", [True, False])
+def test_a_schema_declares_the_target(agreed: bool) -> None:
+    """Its range and resolution are those of the target; ε holds only for an agreed range."""
+    target = Target(low=0, high=400, resolution=0.5, agreed=agreed)
+    columns = tuple(FeatureTerms(name=name, low=-0.2, high=0.2) for name in "abcdefghij")
+    schema = RowSchema(target=target, features=columns)
+    regressor = ve.ReleasedRegressor(schema=schema).fit(ROWS, VALUES)
+    assert regressor.target_ == target
+    assert (regressor.privacy_.epsilon is not None) == agreed
 
 
 @each

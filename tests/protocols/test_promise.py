@@ -1,7 +1,9 @@
 """Consequences of public numbers: guarantees, forecasts, and the distance at which rows vote."""
 
+import re
 from itertools import combinations
-from math import dist
+from math import dist, exp, log
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -54,6 +56,7 @@ def test_a_bound_of_groups_is_refused_where_it_does_not_apply() -> None:
     with pytest.raises(vr.InputError, match="rows is 0"):
         release.of_person(0)
     assert release.of_person(10**6).delta == 1.0
+    assert vr.Release(epsilon=1000.0).promise().of_person(1).delta == 1e-5
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_a_bound_of_groups_is_refused_where_it_does_not_apply() -> None:
         (vr.Release(trusted=True, delta=0.0), ["ε = 1 for each release", "an owner trusted"]),
         (
             vr.NoisyVotes(epsilon=2.0, tolerated=2),
-            ["ε = 2 for each batch", "at most 2 of them collude", "ε = 20 for 10 rows"],
+            ["ε = 2 for each batch", "at most 2 of the 5 collude", "ε = 20 for 10 rows"],
         ),
         (
             vr.LDPBayes(epsilon=3.0),
@@ -91,7 +94,9 @@ def test_a_paragraph_says_all_that_an_assessment_needs(system: vr.System, said: 
         assert words in text
     assert ("Semi-honest parties run" in text) == ("semi-honest" in promise.threat_model)
     assert ("refuses a total ε above 7." in text) == (promise.epsilon is not None)
-    assert ("may fail" in text) == (promise.delta > 0)
+    assert ("up to δ" in text) == (promise.delta > 0)
+    is_of_rows = not isinstance(system, vr.TreeWalk)
+    assert ("must not be taken from rows" in text) == ("facts about a group" in text) == is_of_rows
     assert ("Nothing bounds" in text) == (promise.epsilon is None)
 
 
@@ -100,6 +105,41 @@ def test_a_paragraph_bounds_a_suspicion(epsilon: float, most: str) -> None:
     """By Bayes' rule, odds of 1 to 9 grow by at most a factor of e^ε."""
     text = vr.LDPBayes(epsilon=epsilon).promise().paragraph("ldp-bayes")
     assert f"from 10% to at most {most}" in text
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_a_paragraph_says_with_which_probability_delta_exceeds_a_suspicion(epsilon: float) -> None:
+    """Odds above 2·e^ε have at most 2·δ, also by Gaussian noise; those above e^ε have more than δ.
+
+    The privacy loss of Gaussian noise is normal, with the mean μ²/2 and the variance μ².
+    """
+    promise = vr.Release(epsilon=epsilon).promise()
+    mu, delta = GaussianDP.calibrate(epsilon, promise.delta).mu, promise.delta
+    loss = NormalDist(mu**2 / 2, mu)
+    assert 1 - loss.cdf(epsilon + log(2)) <= 2 * delta
+    assert 1 - loss.cdf(epsilon) > delta
+    odds = 2 * exp(epsilon) / 9
+    said = re.search(r"it exceeds ([\d.]+)% with a probability", promise.paragraph("release"))
+    assert said is not None
+    assert float(said[1]) / 100 == pytest.approx(odds / (1 + odds), abs=1e-3)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_a_paragraph_covers_any_epsilon_and_the_content_of_a_row(delta: float) -> None:
+    """A row whose presence is known counts as two; beyond the range of floats, δ is 1."""
+    text = vr.Release(delta=delta).promise().paragraph("release")
+    assert ("known to be among the data has ε = 2, δ = 3.7e-05" in text) == (delta > 0)
+    text = vr.Release(epsilon=1000.0, delta=delta).promise().paragraph("release")
+    assert "one release can raise" in text
+    assert "to at most 100.0%" in text
+    assert ("ε = 10000, δ = 1 for 10 rows" in text) == (delta > 0)
+
+
+@pytest.mark.parametrize("tolerated", [0, 1])
+def test_a_threshold_of_one_is_no_coalition(tolerated: int) -> None:
+    """The threat model then says that no two parties collude, as a 0 means a threshold of 1."""
+    for system in (vr.Release(tolerated=tolerated), vr.NoisyVotes(tolerated=tolerated)):
+        assert "no two of them collude" in system.promise(parties=5).threat_model
 
 
 def test_a_delta_that_is_too_large_for_the_rows_is_named() -> None:

@@ -16,6 +16,7 @@ from veilring.data.schema import (
     fits_of,
     header_of,
     label_terms,
+    parts_of_header,
     read_labels,
 )
 from veilring.errors import InputError
@@ -74,7 +75,8 @@ def _about_file(schema: RowSchema, cells: Cells, headers: dict[str, str]) -> Ite
     for header, name in headers.items():
         if header != name:
             yield Finding(name, f"its header is {header!r} here", is_wrong=False)
-    others = [header for header in cells if header not in headers]
+    known = {*headers, *names}  # also a column that is wrong, by its name without the unit
+    others = [each for each in cells if not {each, parts_of_header(each)[0]} & known]
     if others:
         more = f" and {len(others) - _LISTED_MAX} more" if len(others) > _LISTED_MAX else ""
         listed = ", ".join(map(repr, others[:_LISTED_MAX])) + more

@@ -198,11 +198,13 @@ class Target(Section):
         low: The minimum; lower values are clipped to it.
         high: The maximum, a whole number of steps above the minimum; higher values are clipped.
         resolution: The size of a step. Values and predictions are rounded to whole steps.
+        agreed: Whether the range is agreed; of a draft from one party's rows, it is not.
     """
 
     low: float
     high: float
     resolution: float = Field(gt=0)
+    agreed: bool = Field(True, exclude_if=bool)
 
     @property
     def steps(self) -> int:
@@ -394,7 +396,7 @@ def _filled(cells: Cells, column: str, gaps: Sequence[int], filler: _Filler | No
     where = cells.at(column, gaps[0])
     raise InputError.because(
         f"{where} is empty{_more(gaps, 'empty')}; fill it in, remove the row, or agree on `missing`"
-        " for this column",
+        " for this column, unless it is the label",
         field=where,
     )
 
@@ -438,6 +440,6 @@ def parsed(texts: Sequence[str], name: str, cells: Cells) -> Floats:
             field=where,
         )
     points = any("." in texts[row] for row in np.flatnonzero(np.isfinite(numbers)).tolist())
-    if not points and all(_COMMA.fullmatch(texts[row]) for row in commas):
-        numbers[commas] = [float(texts[row].replace(",", ".")) for row in commas]
+    decimals = [] if points else [row for row in commas if _COMMA.fullmatch(texts[row])]
+    numbers[decimals] = [float(texts[row].replace(",", ".")) for row in decimals]
     return numbers

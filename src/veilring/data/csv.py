@@ -203,7 +203,8 @@ def _require_full(file: str, column: TextColumn, *, is_label: bool) -> None:
     if is_label:
         count, where = column.cells.count(""), _cell_at(file, column, column.cells.index(""))
         raise InputError.because(
-            f"{where} is empty; fill in the class, or drop the row ({count} rows have none)",
+            f"{where} is empty; fill in the label, or drop the row ({count} of {len(column)} rows"
+            " have none)",
             field=where,
         )
     full = [cell for cell in column.cells if cell]
@@ -268,11 +269,15 @@ def target_of(file: str, column: TextColumn) -> Target | None:
     try:
         require_classes(file, column, is_chosen=True)
     except InputError:
-        is_range = column.is_number.all() and np.isfinite(column.numbers).all()
-        if not is_range or column.different == 1:
+        if not column.are_numbers:
             raise
     else:
         return None
+    require_one_kind(file, column)
+    _require_finite(file, column)
+    if column.different == 1:
+        found = "all its numbers are equal, so there is nothing to predict; choose another label"
+        raise _in_column(file, column, found)
     numbers = [Decimal(cell) for cell in column.cells]
     low, high = min(numbers), max(numbers)
     finest, coarsest = ((high - low) / steps for steps in (TARGET_STEPS_MAX, TARGET_STEPS_MIN))
@@ -582,8 +587,12 @@ def _typed(file: str, column: TextColumn) -> Floats | NDArray[np.str_]:
         require_points(file, column)
         require_no_ids(file, column)
         return np.array(column.cells, np.str_)
+    _require_finite(file, column)
+    return column.numbers
+
+
+def _require_finite(file: str, column: TextColumn) -> None:
     finite = np.isfinite(column.numbers)
     if not finite.all():
         where = _cell_at(file, column, int(finite.argmin()))
-        raise _mistake(where, "the number is not finite")
-    return column.numbers
+        raise _mistake(where, "the number is not finite; correct it, or drop the row")

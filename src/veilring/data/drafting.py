@@ -5,9 +5,10 @@ something about them, so each such column is marked as not agreed until somebody
 what is possible.
 """
 
+from calendar import monthrange
 from collections.abc import Mapping
 from dataclasses import replace
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -140,11 +141,11 @@ def _labels(cells: Cells, label: str, *, is_chosen: bool) -> tuple[dict[str, Any
             f"{cells.source}, column {label!r}, the label, is empty; choose another with --label",
             field="label",
         )
-    without = f"; {gaps:,} rows have no label: remove them" if gaps else ""
+    without = f"; {gaps:,} of {cells.rows:,} rows have no label: remove them" if gaps else ""
     target = target_of(cells.source, column) if is_chosen else None
     if target is not None:
         about = f"{label!r}: the label, {target}; its range is {_FROM_ROWS}{without}"
-        return {"target": target}, about
+        return {"target": target.model_copy(update={"agreed": False})}, about
     require_classes(cells.source, column, is_chosen=is_chosen)
     other = "; to predict it as a number, give a `target` instead" if column.are_numbers else ""
     _, classes = number_classes(cells.source, np.array(column.cells, np.str_))
@@ -210,11 +211,9 @@ def _no_feature(name: str, kind: Kind, why: str) -> tuple[FeatureTerms, str]:
 
 
 def _ranged(name: str, kind: Kind, values: Floats, gaps: int) -> FeatureTerms:
-    """Return a column whose range is rounded outward to one digit of its width."""
+    """Return a column whose range is rounded outward: to one digit of its width, or months."""
     low, high = float(values.min()), float(values.max())
-    step = 1.0 if kind == "date" else 10.0 ** floor(log10(max(high - low, 1e-300)))
-    digits = max(0, -floor(log10(step)))
-    low, high = (round(end * step, digits) for end in (floor(low / step), -floor(-high / step)))
+    low, high = _whole_months(low, high) if kind == "date" else _one_digit(low, high)
     filler: float | str = "refuse"
     if gaps:
         middle = float(np.median(values))
@@ -222,6 +221,20 @@ def _ranged(name: str, kind: Kind, values: Floats, gaps: int) -> FeatureTerms:
         if not isinstance(filler, str):
             filler = min(max(filler, low), high)
     return FeatureTerms(name=name, kind=kind, low=low, high=high, missing=filler, agreed=False)
+
+
+def _whole_months(low: float, high: float) -> tuple[float, float]:
+    """Return two days, the first moved to the start of its month, the last to the end of it."""
+    low, high = floor(low), ceil(high)
+    first, last = date_of(low), date_of(high)
+    return low - first.day + 1, high - last.day + monthrange(last.year, last.month)[1]
+
+
+def _one_digit(low: float, high: float) -> tuple[float, float]:
+    """Return two ends of a range, rounded outward to one digit of its width."""
+    step = 10.0 ** floor(log10(max(high - low, 1e-300)))
+    digits = max(0, -floor(log10(step)))
+    return round(floor(low / step) * step, digits), round(-floor(-high / step) * step, digits)
 
 
 def _about(feature: FeatureTerms, gaps: int, column: TextColumn, is_read: Bools) -> str:

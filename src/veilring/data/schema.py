@@ -12,10 +12,10 @@ the configuration starts the party whatever its rows are.
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,7 @@ NARROW: Final = 0.01
 _COLUMNS_SHOWN: Final = 8
 # A header such as `crp [mg/l]` or `weight (kg)`: a name with its unit.
 _WITH_UNIT: Final = re.compile(r"(.+?)\s*[\[(]([^\])]+)[\])]")
+_Column = TypeVar("_Column")
 _ANSWER: Final = "label"  # the column of the answers
 OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
 """The maximum share of a column's values outside of its range."""
@@ -153,7 +154,7 @@ def label_terms(name: str, classes: Sequence[str], target: Target | None) -> Fea
     """Return the label as a column, for the functions that read and check columns."""
     if target is None:
         return FeatureTerms(name=name, categories=tuple(classes))
-    return FeatureTerms(name=name, low=target.low, high=target.high)
+    return FeatureTerms(name=name, low=target.low, high=target.high, agreed=target.agreed)
 
 
 class Fit(NamedTuple):
@@ -347,10 +348,10 @@ class RowSchema(Section):
         """
         cells = self.read(path, reading, with_label=True)
         rows = self.rows_of(cells)
-        numbers = self.features
-        if self.target is not None:
-            numbers += (label_terms(self.label or [*cells][-1], (), self.target),)
-        if check_ranges(numbers, cells, outside_max, log, may_be_empty=may_be_empty) == 1:
+        if (
+            check_ranges(self._ranged(cells), cells, outside_max, log, may_be_empty=may_be_empty)
+            == 1
+        ):
             log.warning("%s has only 1 row; check that the file is complete", path.name)
         return rows
 
@@ -368,9 +369,15 @@ class RowSchema(Section):
             labels,
             self.encoded,
             self.label or [*cells][-1],
-            notes=tuple(map(str, fits_of(self.features, cells))),
+            notes=tuple(map(str, fits_of(self._ranged(cells), cells))),
             ids=self.identifiers(cells),
         )
+
+    def _ranged(self, cells: Cells) -> tuple[FeatureTerms, ...]:
+        """Return the columns whose ranges clip values, the label included if it is a number."""
+        if self.target is None:
+            return self.features
+        return (*self.features, label_terms(self.label or [*cells][-1], (), self.target))
 
     def identifiers(self, cells: Cells) -> dict[str, NDArray[np.str_]]:
         """Return the columns that identify rows and stay with their party."""
@@ -454,9 +461,20 @@ def read_schema(path: Path) -> RowSchema:
     return schema
 
 
+def beside(columns: Mapping[str, _Column], *own: str) -> dict[str, _Column]:
+    """Return identifiers for a file of answers with columns of its own, of other names than those.
+
+    Args:
+        own: The names of the answers' own columns.
+    """
+    return {
+        f"{name} of the file" if name in own else name: cells for name, cells in columns.items()
+    }
+
+
 def kept_columns(schema: RowSchema, cells: Cells, keep: Sequence[str]) -> dict[str, list[str]]:
     """Return the columns to put beside the labels of rows: identifiers, and others by name."""
-    kept = {name: cells.texts[name] for name in schema.identifiers(cells)}
+    kept = beside({name: cells.texts[name] for name in schema.identifiers(cells)}, _ANSWER)
     for name in keep:
         if name not in cells or name == _ANSWER:
             others = ", ".join(each for each in cells if each != _ANSWER)

@@ -341,6 +341,8 @@ class Schema(RowSchema, Terms):
         schema = schema_of(table.features)
         columns = {key: getattr(schema, key) for key in schema.model_fields_set}
         columns["features"] = columns_of(table)
+        if schema.target is not None and not (is_public(table) or table.features.declared):
+            columns["target"] = schema.target.model_copy(update={"agreed": False})
         return cls.of(**columns | tables)
 
     @override

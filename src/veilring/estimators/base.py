@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, floor, inf
 from numbers import Real
 from textwrap import fill
 from typing import Any, ClassVar, Final, Self, TypeAlias, cast
@@ -516,8 +516,9 @@ class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  #
             "target_range",
             None,
             "a pair of the lowest and the highest target, or none",
-            "The public range of the target. Values outside are clipped. If none is given, the"
-            " range of the targets is used, which reveals something about them.",
+            "The public range of the target. Values outside are clipped. If none is given, it is"
+            " that of the schema; without one, the range of the targets is used, in whole steps,"
+            " which reveals something about them.",
         ),
         DescribedKey(
             "resolution",
@@ -540,6 +541,11 @@ class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  #
 
     @override
     def _numbered(self, labels: NDArray[Any]) -> Ints:
+        labels = floats("y", labels)
+        declared = None if self._schema is None else self._schema.target
+        if declared is not None and self.target_range is self.resolution is None:
+            self.target_, self._is_range_taken = declared, not declared.agreed
+            return declared.labels_of(labels)
         self._is_range_taken = self.target_range is None
         given = (labels.min(), labels.max()) if self.target_range is None else self.target_range
         is_pair = np.ndim(given) == 1 and len(given) == _ENDS
@@ -550,6 +556,8 @@ class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  #
         step = (high - low) / STEPS if self.resolution is None else self.resolution
         step = number("resolution", step)
         require(step > 0, "resolution", step, "a number above 0")
+        if self._is_range_taken and self.resolution is not None:
+            low, high = floor(low / step) * step, ceil(high / step) * step
         self.target_ = Target(low=low, high=high, resolution=step)
         return self.target_.labels_of(labels)
 

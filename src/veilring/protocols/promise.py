@@ -144,19 +144,32 @@ _SUSPECTED: Final = {
     "one record": "a given record is among the data",
     "any two rows": "the row of a client has some property",
     "any two queries": "a query has some property",
+    "a person": "a given person is among the data",
 }
 """The suspicion that an ε bounds, by the beginning of its adjacency."""
 _PRIOR: Final = 0.1
+# Odds above e^ε times c have a probability of at most δ / (1 - 1 / c): with c = 2, of 2 δ.
+_DOUBLED: Final = 2.0
 _ROWS_SHOWN: Final = 10
 _SEMI_HONEST: Final = (
     "Semi-honest parties run the protocol unchanged, and try to learn what they can from what they"
     " see."
 )
+_QUERIES_ONLY: Final = "any two queries"
+"""The adjacency of a guarantee for queries, where the rows are public."""
 _NOT_COVERED: Final = (
-    "Not covered are facts about a group that hold without any single row of it, the times and"
-    " sizes of messages, machines and keys that somebody else controls, and rows that a party"
-    " invents. Ranges, categories and classes are public, and must not be taken from rows."
+    "Not covered are {facts}the times and sizes of messages, machines and keys that somebody else"
+    " controls, and rows that a party invents."
 )
+_GROUPS: Final = "facts about a group that hold without any single row of it, "
+_PUBLIC: Final = "Ranges, categories and classes are public, and must not be taken from rows."
+
+
+def colluding(tolerated: int, parties: int) -> str:
+    """Return the words of a threat model for a collusion threshold, the observer included."""
+    if tolerated <= 1:
+        return "no two of them collude"
+    return f"at most {tolerated} of the {parties} collude"
 
 
 def delta_warning(delta: float, rows: int) -> str:
@@ -282,7 +295,8 @@ class Promise:
             _SEMI_HONEST if "semi-honest" in model else "",
             f"By design, {learned}." if learned else "",
             self.note,
-            _NOT_COVERED,
+            _NOT_COVERED.format(facts="" if self.adjacency == _QUERIES_ONLY else _GROUPS),
+            "" if self.adjacency == _QUERIES_ONLY else _PUBLIC,
         ]
         return " ".join(filter(None, said))
 
@@ -293,28 +307,46 @@ class Promise:
             yield "Nothing bounds what its results reveal about a row or a person."
             return
         yield f"Its guarantee is differential privacy ({self.adjacency}): {self.guarantee}."
-        odds = exp(min(self.epsilon, _EXPONENT_MAX)) * _PRIOR / (1 - _PRIOR)
-        most = ceil(1000 * odds / (1 + odds)) / 1000
+        each = self.unit if self.unit[:1].isdigit() else f"one {self.unit}"
         for adjacency, suspected in _SUSPECTED.items():
             if self.adjacency.startswith(adjacency):
                 yield (
-                    "For example, the results can raise an observer's certainty that"
-                    f" {suspected} from {_PRIOR:.0%} to at most {most:.1%}."
+                    f"For example, {each} can raise an observer's certainty that {suspected} from"
+                    f" {_PRIOR:.0%} to at most {self._certainty():.1%}{self._beyond()}."
                 )
-        if self.delta:
-            yield "The guarantee may fail with the probability δ."
         is_of_rows = self.adjacency.startswith(_SINGLE_ROWS)
         one = self.adjacency.split()[1] if is_of_rows else ""
         about = f"on the same {one}s" if is_of_rows else "of the same person"
         if not self.unit[:1].isdigit():
             yield f"Each further {self.unit} {about} adds as much."
         if is_of_rows:
-            person = self.of_person(_ROWS_SHOWN)
-            delta = f", δ = {person.delta:.2g}" if person.delta else ""
             yield (
                 f"It is for one {one}, not for a person: a person with m {one}s has m·ε, such as"
-                f" ε = {person.epsilon:g}{delta} for {_ROWS_SHOWN} {one}s."
+                f" {self._in_numbers(_ROWS_SHOWN)} for {_ROWS_SHOWN} {one}s."
             )
+            yield (
+                f"The content of a {one} that is known to be among the data has"
+                f" {self._in_numbers(2)}, as if it were removed and another one added."
+            )
+
+    def _in_numbers(self, rows: int) -> str:
+        """Return ε and δ of several rows in words."""
+        group = self.of_person(rows)
+        return f"ε = {group.epsilon:g}" + (f", δ = {group.delta:.2g}" if group.delta else "")
+
+    def _certainty(self, factor: float = 1.0) -> float:
+        """Return the posterior of a suspicion, by odds that grow by e^ε times a factor."""
+        odds = factor * exp(min(self.epsilon or 0.0, _EXPONENT_MAX)) * _PRIOR / (1 - _PRIOR)
+        return ceil(1000 * odds / (1 + odds)) / 1000
+
+    def _beyond(self) -> str:
+        """Say how δ adds to the bound on a suspicion."""
+        if not self.delta:
+            return ""
+        return (
+            f", up to δ: it exceeds {self._certainty(_DOUBLED):.1%} with a probability of at most"
+            " 2·δ"
+        )
 
     def broken_by(self, told: Mapping[str, str]) -> "Promise":
         """Return the remaining guarantee if something reveals more than any ε allows.
@@ -347,7 +379,9 @@ class Promise:
             )
         require(rows >= 1, "rows", rows, "a whole number of at least 1")
         epsilon = rows * self.epsilon
-        growth = expm1(min(epsilon, _EXPONENT_MAX)) / expm1(self.epsilon) if epsilon else rows
+        # Divided by its largest term first, which alone may be too large for a float.
+        growth = expm1(-epsilon) / expm1(-self.epsilon) if epsilon else rows
+        growth *= exp(min((rows - 1) * self.epsilon, _EXPONENT_MAX)) if rows > 1 else 1.0
         adjacency = f"a person with up to {rows} rows added or removed"
         delta = min(1.0, growth * self.delta)
         return replace(self, epsilon=epsilon, delta=delta, adjacency=adjacency)

@@ -9,7 +9,7 @@ import numpy as np
 
 from veilring.arrays import Ints
 from veilring.config import require_key
-from veilring.data.schema import feature_terms
+from veilring.data.schema import beside, feature_terms
 from veilring.data.table import Features, Table
 from veilring.errors import InputError
 
@@ -17,7 +17,12 @@ _SAME_SCHEMA: Final = (
     'load all parts with the same public schema, vr.load(path, schema="schema.toml"), or use parts'
     " of one table, such as table.partition(8)"
 )
-_PARTY: Final = " party"  # the party of a row in a pooled table; no header begins with a blank
+# The party of a row in a pooled table, and the number of all, of which some may have no rows; no
+# header begins with a blank.
+_PARTY: Final = " party"
+_PARTIES: Final = " parties"
+_ANSWERS: Final = ("truth", "label")
+_OWN: Final = frozenset({_PARTY, _PARTIES})
 
 
 def pool(parts: Sequence[Table]) -> Table:
@@ -33,14 +38,14 @@ def pool(parts: Sequence[Table]) -> Table:
         if all(name in part.ids for part in parts)
     }
     name = ", ".join(Path(part.name).stem for part in parts)
-    return Table(name, X, y, schema, parts[0].label_name, ids={**ids, _PARTY: party})
+    of_rows = {_PARTY: party, _PARTIES: np.full(len(y), str(len(parts)))}
+    return Table(name, X, y, schema, parts[0].label_name, ids=ids | of_rows)
 
 
 def require_parties(table: Table, parties: int, key: str) -> None:
     """Refuse another number of parties than that of a pooled table."""
-    if _PARTY in table.ids:
-        own = len(np.unique(table.ids[_PARTY]))
-        require_key(parties == own, key, parties, f"{own}, one for each table")
+    for own in np.unique(table.ids.get(_PARTIES, np.array([], np.str_))).tolist():
+        require_key(parties == int(own), key, parties, f"{own}, one for each table")
 
 
 def with_numbers(table: Table, parties: Sequence[str]) -> Table:
@@ -50,15 +55,14 @@ def with_numbers(table: Table, parties: Sequence[str]) -> Table:
     named = {}
     if own is not None:
         named = {"party": np.array(parties)[table.ids[_PARTY].astype(np.int64)]}
-    return replace(
-        table, ids={**table.ids, **named, "row": np.concatenate(numbers).astype(np.str_)}
-    )
+    named["row"] = np.concatenate(numbers).astype(np.str_)
+    return replace(table, ids=beside(table.ids, *named, *_ANSWERS) | named)
 
 
 def answer_columns(queries: Table, labels: Ints) -> dict[str, list[str]]:
     """Return the columns of a file of answers, which stay with the party that asked."""
-    columns = {name: values.tolist() for name, values in queries.ids.items() if name != _PARTY}
-    for name, each in (("truth", queries.y), ("label", labels)):
+    columns = {name: values.tolist() for name, values in queries.ids.items() if name not in _OWN}
+    for name, each in zip(_ANSWERS, (queries.y, labels), strict=True):
         columns[name] = [str(value) for value in queries.features.named(each)]
     return columns
 

@@ -257,7 +257,7 @@ def test_the_promise_is_epsilon_against_tolerated_coalitions() -> None:
     """With shares, a coalition of the tolerated size leaves enough noise, in each batch."""
     promise = NoisyVotes(epsilon=0.5, tolerated=3).promise(parties=8)
     assert (promise.epsilon, promise.unit, promise.delta) == (0.5, "batch", 0.0)
-    assert "at most 3 of them collude" in promise.threat_model
+    assert "at most 3 of the 8 collude" in promise.threat_model
     assert promise.adjacency == "one row added or removed"
     assert "number of rows is public" in promise.note
     spent = ready(epsilon=0.5).spent(3)
@@ -277,7 +277,7 @@ def test_a_coalition_that_leaves_too_little_noise_costs_more_than_epsilon(
     tolerated, promise = setup.parameters.tolerated, setup.system.promise(parties=5)
     assert promise.epsilon is not None
     assert promise.epsilon > 1.0
-    assert "privacy loss is larger" in promise.note
+    assert "larger than the 1 that was chosen" in promise.note
     for queries in (1, 10, 50):
         plans = worst_plans(setup.parameters, queries)
         loss = guarantee(plans, 5, max(1, tolerated), method, tolerated=tolerated)

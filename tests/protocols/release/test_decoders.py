@@ -18,10 +18,17 @@ from tests.protocols.release.schemas import (
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
-from veilring.protocols.release.algorithm.classifiers import Bins, Classifier, Frame, Trees
+from veilring.protocols.release.algorithm.classifiers import (
+    Bins,
+    Classifier,
+    DirectionClassifier,
+    Frame,
+    Trees,
+)
 from veilring.protocols.release.algorithm.directions import (
     RIDGE,
     Centre,
+    ClassDirections,
     ClassMeans,
     Discriminant,
     Moments,
@@ -29,6 +36,8 @@ from veilring.protocols.release.algorithm.directions import (
     shrink_counts,
     shrink_means,
 )
+from veilring.protocols.release.algorithm.noise import Trust
+from veilring.protocols.release.algorithm.rule import Rule, main_statistic
 from veilring.protocols.release.algorithm.statistic import L1_SCALE, L2_SCALE, SCALE_MAX, Statistic
 from veilring.protocols.release.algorithm.tallies import (
     SMOOTHING_MIN,
@@ -69,6 +78,15 @@ def test_the_centre_is_the_mean_and_moments_have_the_spread(features: Features) 
     assert frame.place(rows).std(axis=0) == pytest.approx(1.0, abs=1e-2)
 
 
+def test_one_class_is_always_the_answer() -> None:
+    """All statistics name the only class with a probability of 1, also if noise hides its rows."""
+    one = schema(4, classes=1)
+    for _, statistic in all_statistics(one):
+        decoded = statistic.decode(np.full(statistic.length, -(10**9)), 1e6)
+        if isinstance(decoded, Classifier):
+            np.testing.assert_allclose(decoded.predict_proba(np.full((2, 4), 0.3)), 1.0)
+
+
 def test_a_centre_that_is_all_noise_stays_in_the_middle() -> None:
     """A released sum no longer than its noise is treated as noise."""
     centre = Centre(NUMERIC, 100)
@@ -106,6 +124,30 @@ def test_means_equal_scikit_learns_spherical_discriminant(features: Features) ->
     directions = frame.directions(rows)
     expected = theirs.fit(directions, labels).predict_proba(directions)
     assert model.predict_proba(rows) == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.0005, 0.001, 0.01, 1.0])
+@pytest.mark.parametrize("rows", [300, 10**8])
+def test_counts_are_exact_at_the_coarse_scales_of_a_small_epsilon(
+    epsilon: float, rows: int
+) -> None:
+    """The weight that is read is the one that was added: without noise, all counts are right."""
+    plan = Rule(NUMERIC, rows, epsilon, 0.0, Trust(8, 3)).plan("means")
+    chosen = main_statistic(plan, NUMERIC, np.random.default_rng(0))
+    seen = list[Floats]()
+
+    class Seen(ClassMeans):
+        def classifier(self, classes: ClassDirections, others: Floats) -> DirectionClassifier:
+            seen.append(classes.sizes)
+            return ClassMeans.classifier(self, classes, others)
+
+    assert isinstance(chosen, ClassMeans)
+    labels = np.repeat([0, 1, 2], [60, 30, 10])
+    statistic = Seen(
+        NUMERIC, chosen.frame, norm="l1", scale=chosen.scale, count_weight=chosen.count_weight
+    )
+    without_noise(statistic, draw_rows(NUMERIC, 100, np.random.default_rng(1)), labels)
+    assert seen[0] == pytest.approx([60, 30, 10])
 
 
 @of_schemas
@@ -160,7 +202,9 @@ def test_a_noisy_discriminant_follows_its_formula() -> None:
 
     values = released / L2_SCALE
     sums = values[: classes * width].reshape(classes, width)
-    counts = shrink_counts(values[classes * width : classes * (width + 1)] / 0.3, noise / 0.3)
+    weight = int(0.3 * L2_SCALE) / L2_SCALE
+    counts = values[classes * width : classes * (width + 1)] / weight
+    counts = shrink_counts(counts, noise / weight)
     upper, moment = np.triu_indices(width), np.zeros((width, width))
     moment[upper] = values[classes * (width + 1) :] / 0.7
     moment[upper] /= np.where(upper[0] == upper[1], 1, np.sqrt(2))

@@ -291,6 +291,9 @@ def test_accuracies_are_over_the_queries_that_a_line_answers(comparison: SystemC
             assert line.measures["accuracy"].mean == pytest.approx(line.accuracy.mean)
             scored = line.cost is not None and find_system(line.system)().reveals_scores
             assert ("auc" in line.measures) == scored
+        for name, measured in line.measures.items():  # with two splits, intervals are wide
+            assert (-1.0 if name == "calibration" else 0.0) <= measured.low <= measured.mean
+            assert measured.mean <= measured.high <= 1.0
         if line.limits is not None:
             parts = (line.limits.rule, line.limits.noise, line.limits.method)
             assert sum(part.mean for part in parts) == pytest.approx(line.loss.mean)

@@ -133,8 +133,11 @@ def test_no_line_is_used_if_the_best_is_not_above_the_majority_class() -> None:
     poor = line("votes", 0.401, 0.41, epsilon=1.0, spread=0.05)
     decision = _decide(poor, pooled=0.41)
     assert decision.key is None
-    assert decision.says[0].startswith("Nothing here beats the majority class")
+    assert decision.says[0].startswith("Nothing here clearly beats the majority class")
     assert "40.0%" in decision.says[0]
+    assert "A larger ε, more rows or other columns" in decision.says[0]
+    same = _decide(line("votes", 1.0, 1.0, epsilon=1.0, spread=0.0, majority=1.0), majority=1.0)
+    assert "All queries have the same class; rows of other classes" in same.says[0]
     assert _decide().key is None
     best, close = (
         line("search", 0.42, 0.42, leak=0.0, spread=0.0),

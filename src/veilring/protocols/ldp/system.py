@@ -110,7 +110,7 @@ class LDPBayes(System):
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
         return Promise(
-            protects="each client's row, including its class",
+            protects="each client's row with its class",
             against="everyone else, including the server",
             threat_model="no trusted party: each client adds noise to its own row; the server and"
             " other clients may be malicious",

@@ -38,7 +38,7 @@ from veilring.protocols.noisyvotes.roles import (
     votes_cost,
     votes_membership,
 )
-from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
+from veilring.protocols.promise import Facts, Forecast, Promise, Spent, colluding, in_batches
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.algorithm.nearest import BudgetParts
@@ -105,19 +105,18 @@ class NoisyVotes(NearVotes):
         # Annuli lose the most; without the number of features they may be used.
         width = GRID_FEATURES_MAX + 1 if self.conversion != "grid" else 1
         public = self.bind(Facts(parties, width, 1, rows=1))
-        pooling = "no two of them collude, and all add"
-        if self.tolerated > 1:
-            pooling = f"at most {self.tolerated} of them collude, and the others add"
+        adding = "the others add" if self.tolerated > 1 else "all add"
         notes = ["The number of rows is public."] * self.counts_publicly
         if protecting_shares(parties, self._together, public.sum) < parties - self.tolerated:
             notes.append(
-                "Such a coalition knows too many of the noise shares for `epsilon` to hold against"
-                " it: its privacy loss is larger."
+                f"This ε is larger than the {self.epsilon:g} that was chosen, because the parties"
+                " themselves know too many of the noise shares."
             )
         return Promise(
             protects="each party's rows",
             against="anyone who sees labels and totals, including the other parties",
-            threat_model=f"semi-honest parties: {pooling} their noise",
+            threat_model=f"semi-honest parties: {colluding(self.tolerated, parties)}, and {adding}"
+            " their noise",
             adjacency="one row added or removed",
             epsilon=self.loss(public, parties, self.largest_batch(public)),
             delta=0.0,

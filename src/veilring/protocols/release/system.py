@@ -17,7 +17,7 @@ from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.privacy.checks import require
 from veilring.protocols.claims import COMPARED_TARGET, Comparison, Example
 from veilring.protocols.membership import Membership, Once
-from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
+from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent, colluding
 from veilring.protocols.release.algorithm.classifiers import Classifier, Predictor
 from veilring.protocols.release.algorithm.noise import (
     EPSILON_MAX,
@@ -134,8 +134,7 @@ class Release(System):
         losing = f"; at most {self.lost} drop out" if self.lost else ""
         owner = "an owner trusted with all rows; clients may be malicious"
         peers = (
-            f"semi-honest parties: all add their noise, and at most {pooling} of the"
-            f" {parties} collude{losing}"
+            f"semi-honest parties: all add their noise, and {colluding(pooling, parties)}{losing}"
         )
         note = "The number of rows is public."
         if self.lost and not Quorum(parties, pooling, self.lost).withstands_lies:

@@ -17,7 +17,7 @@ from veilring.nodes.ring import PARTIES_MIN
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, written
 from veilring.protocols.masks import confirming_cost, keys_cost, masked_cost
-from veilring.protocols.promise import Forecast, Promise, total_cost
+from veilring.protocols.promise import Forecast, Promise, colluding, total_cost
 from veilring.protocols.release.algorithm.noise import (
     Account,
     NoiseDistribution,
@@ -349,8 +349,8 @@ class Plan:
         return Promise(
             protects="each party's rows",
             against="anyone who sees the results, including the other parties",
-            threat_model=f"semi-honest parties: all add their noise, and at most {tolerated} of the"
-            f" {self.parties} collude",
+            threat_model="semi-honest parties: all add their noise, and"
+            f" {colluding(tolerated, self.parties)}",
             adjacency="one row added or removed" if rows == 1 else person,
             epsilon=self.epsilon,
             delta=self.delta,

@@ -571,16 +571,17 @@ def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
         "loss": over_splits(losses, overlap),
         "gain": over_splits(gains, overlap),
         "measures": {
-            name: _possible(over_splits([mark.measures[name] for mark in marks], overlap))
+            name: _possible(name, over_splits([mark.measures[name] for mark in marks], overlap))
             for name in NUMBERS
             if all(name in mark.measures for mark in marks)
         },
     }
 
 
-def _possible(interval: Interval) -> Interval:
-    """Return the part of an interval that a measure can have."""
-    return interval._replace(low=max(-1.0, interval.low), high=min(1.0, interval.high))
+def _possible(name: str, interval: Interval) -> Interval:
+    """Return the possible part of an interval: only a calibration may be negative."""
+    least = -1.0 if name == "calibration" else 0.0
+    return interval._replace(low=max(least, interval.low), high=min(1.0, interval.high))
 
 
 def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:

@@ -33,7 +33,7 @@ CANNOT: Final = (
     "Do not compare across guarantees: a measured leak covers one attack, an ε bounds every attack"
     " on the results, as long as the stated trust holds. An ε for each report, stream, batch or"
     " release is a different guarantee, and each further report, stream, batch or release adds to"
-    " it. A guarantee with a δ may fail with that probability; a pure one never does."
+    " it. A bound with a δ may be exceeded, with a probability of about δ; a pure one never is."
 )
 _BEST: Final = (
     "The best line is the private one that loses least to the pooled classifier, on the same"
@@ -227,11 +227,13 @@ def _over_these_splits(values: Sequence[float]) -> Interval:
 
 def _none(best: Line, gain: Interval, pooled: Line, majority: Line) -> str:
     most, least = percent(pooled.accuracy.mean), percent(majority.accuracy.mean)
+    needed = "A larger ε, more rows or other columns are needed"
+    if majority.accuracy.mean == 1:
+        needed = "All queries have the same class; rows of other classes are needed"
     return (
-        f"Nothing here beats the majority class, which is right for {least} of the queries: the"
-        f" best private line, {best.label}, is {_apart(gain, 'above', 'below')} it, and all rows in"
-        f" one place have {most}. A larger ε, more rows or other columns are needed before a"
-        " private system is worth its cost."
+        f"Nothing here clearly beats the majority class, which is right for {least} of the queries:"
+        f" the best private line, {best.label}, is {_apart(gain, 'above', 'below')} it, and all"
+        f" rows in one place have {most}. {needed} before a private system is worth its cost."
     )
 
 
@@ -292,7 +294,7 @@ def _undecided(decision: Decision, counted: Mapping[Key, Line], splits: int) -> 
     )
     return (
         f"Points behind the best line after {splits} splits, too few to tell: {named}. A line with"
-        f" less trust or a smaller ε may do as well; if it does not, it costs at most"
+        f" less trust, a smaller ε or fewer bytes may do as well; if it does not, it costs at most"
         f" {100 * most:.1f} points. {decided}"
     )
 

@@ -166,7 +166,7 @@ class _DirectionStatistic(ScaledStatistic[DirectionClassifier]):
     """The sum of directions of each class, and the numbers of rows.
 
     Attributes:
-        count_weight: The weight of the numbers of rows relative to a direction, above 0.
+        count_weight: The weight of the numbers of rows relative to a direction, at least a step.
     """
 
     frame: Frame
@@ -174,7 +174,8 @@ class _DirectionStatistic(ScaledStatistic[DirectionClassifier]):
 
     def __post_init__(self) -> None:
         ScaledStatistic.__post_init__(self)
-        require(self.count_weight > 0, "count_weight", self.count_weight, "a fraction above 0")
+        allowed = f"a fraction of at least 1/{self.scale}, a step of the scale"
+        require(self._count_steps > 0, "count_weight", self.count_weight, allowed)
         require_that(
             len(self.frame.origin) == len(self.features),
             "frame",
@@ -208,13 +209,18 @@ class _DirectionStatistic(ScaledStatistic[DirectionClassifier]):
         summed, counts, others = np.split(released, (classes * width, classes * (width + 1)))
         # Directions of L1 norm 1 are shorter than 1, by this factor if their entries are Gaussian.
         shorter = min(1.0, sqrt(pi / (2 * width))) if self.norm == "l1" else 1.0
-        weight = float(self.count_weight)
+        weight = self._count_steps / self.scale
         found = ClassDirections.of(
             summed.reshape(classes, width) / shorter,
             shrink_counts(counts / weight, noise / weight),
             noise / shorter,
         )
         return self.classifier(found, others)
+
+    @property
+    def _count_steps(self) -> int:
+        """The whole number that a row adds to the number of rows of its class."""
+        return int(self.count_weight * self.scale)
 
     def _positions(self, labels: Ints) -> Ints:
         """Return where the direction and the number of each row are added."""
@@ -266,7 +272,7 @@ class ClassMeans(_DirectionStatistic):
         require_labels(labels, self.features)
         found, width = self.frame.directions(rows), len(self.features)
         values = np.empty((len(rows), self.support), dtype=np.int64)
-        values[:, width] = int(self.count_weight * self.scale)
+        values[:, width] = self._count_steps
         values[:, :width] = (
             apportion(found, self.scale)
             if self.norm == "l1"

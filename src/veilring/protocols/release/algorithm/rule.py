@@ -81,6 +81,8 @@ _PURE_COUNT_WEIGHT: Final = Fraction(1, 10)
 # Weights in these steps, and the most of the bound for the numbers of rows, or of its square.
 _WEIGHT_STEPS: Final = 20
 _COUNT_PART_MAX: Final = 0.9
+# A pure release has at least half as many steps in the bound as its noise supports.
+_STEP_PART: Final = 2.0
 # n epsilon / (sqrt(2 f) C d) is the mean count of a class, relative to its noise and to the number
 # of columns. Below this, naive Bayes answers worse than the largest class.
 _BIN_MIN: Final = 10.0
@@ -259,7 +261,10 @@ class Rule:
     def _count_weight(self, norm: Norm) -> Fraction:
         """Return the weight of the numbers of rows that lets the largest class be seen."""
         noise = self._laplace if norm == "l1" else self._deviation
-        part = min(_COUNTS_SEEN * noise / self.rows, _COUNT_PART_MAX)
+        part = _COUNTS_SEEN * noise / self.rows
+        if norm == "l1":  # at least one step, although these grow as epsilon shrinks
+            part = max(part, _STEP_PART / (POLYA_SCALE_MAX * self.epsilon))
+        part = min(part, _COUNT_PART_MAX)
         weight = part / (1 - part) if norm == "l1" else part / sqrt(1 - part**2)
         least = _PURE_COUNT_WEIGHT if norm == "l1" else COUNT_WEIGHT
         return max(least, Fraction(round(weight * _WEIGHT_STEPS), _WEIGHT_STEPS))

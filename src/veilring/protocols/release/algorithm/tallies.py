@@ -175,7 +175,7 @@ class LabelledGrid(Tally[GridClassifier]):
         """
         classes, columns = self.features.classes, len(self.features)
         sums, noise = self.read(noisy, deviation)
-        shares, best = np.zeros((len(classes), self.cells)), np.full(self.cells, -1.0)
+        shares, best = np.zeros((len(classes), self.cells)), np.full(self.cells, -np.inf)
         for around, squares in _around_cells(sums.reshape(-1, *(self.side,) * columns)):
             spread = np.maximum(noise, QUIET) * np.sqrt(2 * squares)
             leads = _leads(around) / spread
