@@ -226,7 +226,7 @@ def test_every_dependency_is_justified() -> None:
 
 
 REFERENCE: Final = ROOT / "docs" / "api"
-NAMES_MAX: Final = 226
+NAMES_MAX: Final = 227
 # A directive with the options below it.
 DIRECTIVE: Final = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   .*\n)*)", re.MULTILINE)
 MEMBERS: Final = re.compile(r"^   :members:(.*)$", re.MULTILINE)
@@ -250,7 +250,7 @@ def listed() -> Iterator[object]:
                     yield found
 
 
-def test_the_reference_lists_all_names_of_the_package_and_at_most_226() -> None:
+def test_the_reference_lists_all_names_of_the_package_and_few_others() -> None:
     """Each name of `import veilring` is described on some page; what is not listed is private."""
     names, table = {id(each) for each in listed()}, _read(REFERENCE / "veilring.md")
     assert 100 < len(names) <= NAMES_MAX

@@ -353,7 +353,7 @@ def open_admission(
     log: logging.Logger,
     file: StateFile | None = None,
 ) -> Admission:
-    """Return the admission of a party by its policy; without one, all that the terms allow.
+    """Return the admission of a party by its policy; without one, it admits what the terms allow.
 
     Args:
         terms: A request under the terms.
