@@ -24,6 +24,7 @@ from veilring.deployment.policy import (
     Request,
     Usage,
     decide,
+    describe_outcome,
     open_admission,
     read_policy,
 )
@@ -210,6 +211,23 @@ def admitting(
         server: Any = party or _Party()
         policy = read_policy(server, str(folder / "policy.toml"), TERMS)
         yield open_admission(server, policy, TERMS, logging.getLogger("ada"), file), ledger
+
+
+def test_a_check_tells_who_may_ask_what() -> None:
+    """The outcome of policy and terms names each client that is refused, with the rule."""
+    now = dt.datetime(2026, 1, 5, 9, tzinfo=dt.UTC)
+    policy = Policy.model_validate(
+        {"clients": ["clerk"], "queries_day": 60, "hours": "07:00-18:00"}
+    )
+    said = describe_outcome(policy, TERMS, ("bob", "clerk"), now)
+    assert said.startswith(
+        "clerk may ask noisy-votes, k = 5, ε = 0.5 each, queries_day = 60; bob is"
+    )
+    assert "clients" in said
+    late = describe_outcome(policy, TERMS, ("clerk",), now.replace(hour=20))
+    assert late.startswith("nobody may ask")
+    assert "hours" in late
+    assert "without a limit" in describe_outcome(None, TERMS, ("clerk",), now)
 
 
 def pay(ledger: Ledger, admission: Admission, key: str, queries: int = 4) -> None:

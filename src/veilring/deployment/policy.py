@@ -373,6 +373,30 @@ ANY_K: Final = sys.maxsize
 _UNCOUNTED: Final = ("clients", "systems", "hours")
 
 
+def describe_outcome(
+    policy: Policy | None, terms: Request, names: Sequence[str], now: dt.datetime
+) -> str:
+    """Return in words who may ask what now, by the policy and the terms together."""
+    asked = [terms.system, *(str(each) for each in (terms.reveal,) if each)]
+    asked += [f"k = {terms.k}"] if terms.k not in {None, ANY_K} else []
+    asked += [f"ε = {terms.epsilon:g} each"] if terms.epsilon is not None else []
+    if policy is None:
+        return f"none: everybody in the roster may ask {', '.join(asked)} without a limit"
+    refused = {
+        name: decision.rule
+        for name in names
+        if (decision := decide(policy, terms._replace(client=name), Usage(), now)).about
+    }
+    allowed = [name for name in names if name not in refused]
+    amounts = [
+        f"{key} = {_said(value)}"
+        for key, value in policy.limits.items()
+        if key.startswith(("queries_", "epsilon"))
+    ]
+    said = f"{', '.join(allowed) or 'nobody'} may ask {', '.join([*asked, *amounts])}"
+    return "; ".join([said, *(f"{name} is refused: {rule}" for name, rule in refused.items())])
+
+
 def _require_names(key: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
     unknown = [name for name in names or () if name not in known]
     message = f"there is no {', '.join(unknown)}; allowed: {', '.join(known)}"

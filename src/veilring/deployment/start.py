@@ -20,7 +20,13 @@ from typing_extensions import override
 
 from veilring.deployment.config import ServerConfig, Terms
 from veilring.deployment.connecting import Server, expiry_warnings
-from veilring.deployment.policy import Policy, Request, open_admission, read_policy
+from veilring.deployment.policy import (
+    Policy,
+    Request,
+    describe_outcome,
+    open_admission,
+    read_policy,
+)
 from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
 from veilring.privacy.statefile import StateFile, require_unused
@@ -151,9 +157,8 @@ class Start(Generic[C]):
         return f"{me.name}, valid until {ends:%Y-%m-%d} (days left: {left})"
 
     def _policy(self) -> str:
-        if self.policy is None:
-            return "none: it takes part in everything that the terms allow"
-        return f"limits {', '.join(self.policy.limits)}" if self.policy.limits else "no limits"
+        others = [name for name in self.server.roster.names if name != self.server.name]
+        return describe_outcome(self.policy, self.request, others, self._clock())
 
     def _clock_is_plausible(self) -> str:
         now, server = self._clock(), self.server
