@@ -1,5 +1,6 @@
 """The decision of a comparison: the lines as good as the best one, and which of them to use."""
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -98,11 +99,15 @@ def test_the_line_with_the_least_trust_is_used_then_the_least_epsilon() -> None:
         given = [each for each in given if each.system != key[0]]
 
 
-def test_bytes_decide_between_lines_of_equal_trust_and_epsilon() -> None:
-    """The accuracy decides only between lines of equal size."""
+def test_delta_and_bytes_decide_between_lines_of_equal_trust_and_epsilon() -> None:
+    """The least δ comes before the fewest bytes; accuracies as good as each other decide nothing."""
     one, other = line("one", 0.945, epsilon=1.0), line("other", 0.95, epsilon=1.0)
-    assert _decide(one, other).key == other.key
-    assert _decide(line("small", 0.945, epsilon=1.0, size=10), other).key == ("small", "", 1.0)
+    assert _decide(one, other).key == _decide(other, one).key == one.key
+    small = line("small", 0.945, epsilon=1.0, size=10)
+    assert _decide(small, other).key == small.key
+    assert small.privacy is not None
+    small = replace(small, privacy=replace(small.privacy, delta=1e-5))
+    assert _decide(small, other).key == other.key
 
 
 def test_a_line_is_compared_with_the_best_one_split_by_split() -> None:

@@ -3,7 +3,7 @@
 One winner by accuracy would be a matter of luck, because neighbours on the axis of ε are within
 their noise. Each line is therefore compared with the best one, split by split, and is *as good*,
 *worse* or still *open*. Of the lines that are as good, the decision is for the one that asks for
-the least trust, then for the least ε, then for the fewest bytes.
+the least trust, then for the least ε and δ, then for the fewest bytes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +51,8 @@ _AS_GOOD: Final = (
 _PREFERRED: Final = (
     "Of the lines that are as good, use the one with the least trust: first an ε without a party"
     " that sees all rows, for any number of queries; then the same for each batch; then no ε; then"
-    " a trusted party. Among lines of equal trust, use the one with the least ε, then the fewest"
-    " bytes, then the highest accuracy."
+    " a trusted party. Among lines of equal trust, use the one with the least ε, then the least δ,"
+    " then the fewest bytes."
 )
 _REFINED: Final = (
     "While a line that would come before it is open, more splits are drawn, unless their number"
@@ -201,11 +201,14 @@ def _trust(line: Line) -> Trust:
     return Trust.LASTING if line.lasting else Trust.BATCH
 
 
-def _preference(line: Line) -> tuple[float, ...]:
+def _preference(line: Line) -> tuple[float | str, ...]:
+    delta = 0.0 if line.privacy is None else line.privacy.delta
     leak = 0.0 if line.leakage is None else _worst(line.leakage)
     size = inf if line.cost is None else line.cost.all_bytes
     epsilon = inf if line.epsilon is None else line.epsilon
-    return _trust(line), epsilon, float(not line.lasting), leak, size, -line.accuracy.mean
+    # The accuracies of lines that are as good differ by luck, which decides nothing.
+    name = line.system, line.form
+    return _trust(line), epsilon, float(not line.lasting), leak, delta, size, *name
 
 
 def _standing(line: Line, best: Line, tolerance: float) -> Standing:
@@ -294,8 +297,8 @@ def _undecided(decision: Decision, counted: Mapping[Key, Line], splits: int) -> 
     )
     return (
         f"Points behind the best line after {splits} splits, too few to tell: {named}. A line with"
-        f" less trust, a smaller ε or fewer bytes may do as well; if it does not, it costs at most"
-        f" {100 * most:.1f} points. {decided}"
+        f" less trust, a smaller ε or δ, or fewer bytes may do as well; if it does not, it costs at"
+        f" most {100 * most:.1f} points. {decided}"
     )
 
 
