@@ -100,7 +100,7 @@ def test_the_line_with_the_least_trust_is_used_then_the_least_epsilon() -> None:
 
 
 def test_delta_and_bytes_decide_between_lines_of_equal_trust_and_epsilon() -> None:
-    """The least δ comes before the fewest bytes; accuracies as good as each other decide nothing."""
+    """The least δ comes before the fewest bytes; equally good accuracies decide nothing."""
     one, other = line("one", 0.945, epsilon=1.0), line("other", 0.95, epsilon=1.0)
     assert _decide(one, other).key == _decide(other, one).key == one.key
     small = line("small", 0.945, epsilon=1.0, size=10)
