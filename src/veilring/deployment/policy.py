@@ -377,11 +377,16 @@ def describe_outcome(
     policy: Policy | None, terms: Request, names: Sequence[str], now: dt.datetime
 ) -> str:
     """Return in words who may ask what now, by the policy and the terms together."""
-    asked = [terms.system, *(str(each) for each in (terms.reveal,) if each)]
-    asked += [f"k = {terms.k}"] if terms.k not in {None, ANY_K} else []
-    asked += [f"ε = {terms.epsilon:g} each"] if terms.epsilon is not None else []
+    asked = [terms.system]
+    if terms.reveal is not None:
+        asked.append(terms.reveal)
+    if terms.k not in {None, ANY_K}:
+        asked.append(f"k = {terms.k}")
+    if terms.epsilon is not None:
+        asked.append(f"ε = {terms.epsilon:g} each")
     if policy is None:
-        return f"none: everybody in the roster may ask {', '.join(asked)} without a limit"
+        shown = ", ".join(asked)
+        return f"none: every member of the roster may ask {shown}, as far as the terms allow"
     refused = {
         name: decision.rule
         for name in names

@@ -2,8 +2,8 @@
 
 All parties agree on the plan beforehand, so a request has no content: an exact plan cannot be
 compared with another one that no party has approved. The members are those of one result, see
-`veilring.protocols.once`. Each pays the plan's ε once, stores what is published of the totals, and
-sends the same to each client from then on. Clients estimate the results from it.
+`veilring.protocols.once`. Each pays the plan's ε once, stores the published numbers, and sends the
+same ones to each client from then on. Clients estimate the results from them.
 """
 
 import asyncio
@@ -85,14 +85,14 @@ async def take_part(
     plan: Plan,
     charge: Callable[[Account | None], object] | None = None,
 ) -> tuple[Totals, ...]:
-    """Compute what is published of a plan together with all other members."""
+    """Compute the published numbers of a plan together with all other members."""
     del client  # all parties learn the totals
     heard = await sum_totals(party, encoded, plan=plan, charge=charge)
     return await asyncio.to_thread(plan.publish, heard)  # hiding small counts may take a minute
 
 
 def _once(plan: Plan) -> Once:
-    """Return how to keep what is published of a plan."""
+    """Return how to keep the published numbers of a plan."""
     liars = plan.parties - 2 if plan.epsilon is None else plan.trust.tolerated
     return Once(plan.size, plan.pack, plan.unpack, liars)
 

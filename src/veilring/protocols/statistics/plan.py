@@ -248,7 +248,7 @@ class Plan:
         return tuple(map(heard_now, self.statistics, heard))
 
     def publish(self, heard: Heard) -> tuple[Totals, ...]:
-        """Return what readers may learn of the totals, for each statistic."""
+        """Return the numbers of each statistic that readers may learn."""
         return publish(self.statistics, heard, self.small)
 
     def estimate(self, shown: Sequence[Totals]) -> tuple[Any, ...]:
@@ -272,7 +272,7 @@ class Plan:
         return DIGEST_BYTES + _WORD.itemsize * len(self._shown_scales)
 
     def pack(self, shown: Sequence[Totals]) -> bytes:
-        """Return what is published as bytes, equal on all machines, with the hash of the plan."""
+        """Return published numbers as bytes, equal on all machines, with the hash of the plan."""
         values = chain(*(each.ravel() for each in shown))
         words = [
             _HIDDEN if isinstance(value, float) else int(value * scale)
@@ -281,7 +281,7 @@ class Plan:
         return self.digest + np.array(words, _WORD).tobytes()
 
     def unpack(self, packed: bytes) -> tuple[Totals, ...]:
-        """Return what was published, from its bytes.
+        """Return the published numbers from their bytes.
 
         Raises:
             InputError: If they are of another plan, or of another version of its noise.

@@ -259,11 +259,7 @@ class Classifier(ABC):
 
         Rows have the shape (rows, features), in [0, 1], and are encoded by the public schema.
         """
-        require_that(
-            is_table(rows) and rows.shape[1] == self.width,
-            "rows",
-            f"rows has the shape {rows.shape}; it must be (rows, {self.width})",
-        )
+        _require_width(rows, self.width)
         step = max(1, _BLOCK // max(1, self.width, len(self.classes)))
         blocks = [self._score(rows[i : i + step]) for i in range(0, len(rows), step)]
         return np.vstack(blocks) if blocks else np.zeros((0, len(self.classes)))
@@ -477,11 +473,7 @@ class LinearRegressor:
 
         Rows have the shape (rows, features), in [0, 1], and are encoded by the public schema.
         """
-        require_that(
-            is_table(rows) and rows.shape[1] == self.width,
-            "rows",
-            f"rows has the shape {rows.shape}; it must be (rows, {self.width})",
-        )
+        _require_width(rows, self.width)
         # Each row is added up by itself: a product of matrices may round it by its neighbours.
         found = np.einsum("ij,j->i", rows, self.weights) + self.bias
         return np.asarray(np.rint(np.clip(found, 0.0, 1.0) * self.steps), dtype=np.int64)
@@ -489,6 +481,14 @@ class LinearRegressor:
 
 Predictor = Classifier | LinearRegressor
 """The function that a release results in."""
+
+
+def _require_width(rows: Floats, width: int) -> None:
+    require_that(
+        is_table(rows) and rows.shape[1] == width,
+        "rows",
+        f"rows has the shape {rows.shape}; it must be (rows, {width})",
+    )
 
 
 def _require_shape(field: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:

@@ -87,7 +87,7 @@ def require_protectable(statistics: Sequence[Statistic[Any]]) -> None:
 def publish(
     statistics: Sequence[Statistic[Any]], heard: Sequence[Sequence[Totals]], small: int
 ) -> tuple[Totals, ...]:
-    """Return what is published of each statistic, with NaN for what `small` hides.
+    """Return the published numbers of each statistic, with NaN for each that `small` hides.
 
     Args:
         heard: The totals of all rounds of each statistic.

@@ -124,7 +124,7 @@ class Statistic(ABC, Generic[Result_co]):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of what is published, (lines, cells)."""
+        """The shape of the published numbers, (lines, cells)."""
         return len(self.moments), cells_of(self.factors)
 
     def publish(self, totals: Sequence[Totals]) -> Totals:
@@ -133,7 +133,7 @@ class Statistic(ABC, Generic[Result_co]):
 
     @abstractmethod
     def estimate(self, shown: Totals) -> Result_co:
-        """Return the result from what is published, which may contain noise."""
+        """Return the result from the published numbers, which may contain noise."""
 
 
 def ratio(part: Any, whole: Any) -> Any:  # noqa: ANN401  (a whole number, a fraction, or NaN)
