@@ -208,7 +208,7 @@ class Session(Party):
     @override
     async def send_all(self, peers: Iterable[str], message: Message) -> None:
         opens = message.kind == Open.kind  # and is no message of the role
-        frame, sent, blocked = b"", self._sent, self._blocked
+        frame, sent, send_now = b"", self._sent, self._endpoint.send_now
         for to in peers:
             if to not in sent:
                 self._require_peer("to", to)
@@ -220,13 +220,19 @@ class Session(Party):
                 self._observe(Event(True, self.me, to, self._round, message, frame))
             if opens:
                 self._has_opened = True
-            blocked[to] = blocked.get(to, 0) + 1
-            try:
-                await self._endpoint.send(to, frame)
-            finally:
-                blocked[to] -= 1
+            if not send_now(to, frame):
+                await self._send(to, frame)
             sent[to] = sent.get(to, 0) + (not opens)
-            self._refusals.clear()
+            if self._refusals:
+                self._refusals.clear()
+
+    async def _send(self, to: str, frame: bytes) -> None:
+        blocked = self._blocked
+        blocked[to] = blocked.get(to, 0) + 1
+        try:
+            await self._endpoint.send(to, frame)
+        finally:
+            blocked[to] -= 1
 
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:

@@ -10,7 +10,6 @@ import asyncio
 import functools
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -317,8 +316,8 @@ class SimulatedNetwork:
         topology.check_connects(self.names)
         environment = running_environment() if environment is None else environment
         self.routes = Routes(environment, topology, streams.generator, conditions)
-        self.breaks: Counter[tuple[str, str]] = Counter()
-        """The number of times that the connection of two parties broke, by both orders of them."""
+        self.wires: dict[tuple[str, str], Wire] = {}
+        """The wires that were used, by (source, target)."""
         self.open: Callable[[bytes], Envelope] = functools.lru_cache(_OPENED_MAX)(open_frame)
         """Opens a frame; many parties may receive the same one, which is decoded once."""
         self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
@@ -330,6 +329,13 @@ class SimulatedNetwork:
         except KeyError:
             raise InputError("name", name, "a party of this network") from None
 
+    def connect(self, source: str, target: str) -> "Wire":
+        """Return the wire between two parties, which has to be there before the first frame."""
+        if source == target:
+            raise InputError("to", target, "another party of this network")
+        wire = self.wires[source, target] = Wire(source, self.endpoint(target), self.routes)
+        return wire
+
     def revive(self, name: str) -> "SimulatedEndpoint":
         """Let a party that crashed return with a new endpoint, connected to all others.
 
@@ -338,6 +344,8 @@ class SimulatedNetwork:
         if not self.endpoint(name).inbox.closed:
             raise InputError("name", name, "a party that has crashed")
         revived = self._endpoints[name] = SimulatedEndpoint(name, self)
+        for source in self.names:
+            self.wires.pop((source, name), None)  # it led to the endpoint of the life before
         for peer, endpoint in self._endpoints.items():
             if endpoint.inbox.closed:
                 revived.lose(PeerLost(peer))
@@ -354,7 +362,9 @@ class SimulatedNetwork:
         a half-open connection.
         """
         victim = self.endpoint(noticed_by)
-        self.breaks.update([(noticed_by, other), (other, noticed_by)])
+        for ends in ((noticed_by, other), (other, noticed_by)):
+            if ends in self.wires:
+                self.wires[ends].breaks += 1
         victim.lose(PeerLost(other))
 
     def mend_connection(self, one: str, other: str) -> None:
@@ -381,8 +391,52 @@ class SimulatedNetwork:
         self.routes.announce(gone, list(left), len(GOODBYE) if orderly else 0, tell)
 
 
-def _nothing() -> None:
-    """Do nothing."""
+class Wire:
+    """The frames of one party that are in flight to an endpoint, or unread there."""
+
+    __slots__ = ("_links", "_receiver", "_routes", "_source", "breaks", "frames")
+
+    def __init__(self, source: str, receiver: "SimulatedEndpoint", routes: Routes) -> None:
+        self._source, self._receiver, self._routes = source, receiver, routes
+        self._links: tuple[Link, ...] = ()
+        self.frames = self.breaks = 0
+
+    def carry(self, sender: "SimulatedEndpoint", frame: bytes) -> None:
+        """Let a frame travel.
+
+        It is lost if the connection breaks meanwhile, or the sender crashes before it has left.
+        """
+        receiver = self._receiver
+        if self._source in receiver.gone:
+            return  # the receiver has noticed a break that the sender has not
+        self.frames += 1
+        links = self._links = self._links or self._routes.links(self._source, receiver.name)
+        arrival = self._routes.send_along(links, frame_size(frame))
+        departure = links[0].departure_seconds
+        arrive = functools.partial(self._arrive, sender, frame, departure, self.breaks)
+        arrival.callbacks.append(arrive)
+
+    def _arrive(
+        self,
+        sender: "SimulatedEndpoint",
+        frame: bytes,
+        departure: float,
+        breaks: int,
+        _arrival: Event,
+    ) -> None:
+        inbox = self._receiver.inbox
+        is_lost = departure > sender.crashed_seconds or breaks != self.breaks
+        if is_lost or inbox.sink is not None:
+            self.release()
+        if not is_lost:
+            inbox.put(self._source, frame)
+
+    def release(self) -> None:
+        """Make room for a frame, because one was read or lost."""
+        was_full = self.frames >= QUEUED_FRAMES_MAX
+        self.frames -= 1
+        if was_full:
+            self._receiver.network.endpoint(self._source).unblock(self._receiver.name)
 
 
 class SimulatedEndpoint(InProcessEndpoint):
@@ -390,60 +444,43 @@ class SimulatedEndpoint(InProcessEndpoint):
 
     def __init__(self, name: str, network: SimulatedNetwork) -> None:
         super().__init__(name, network.names, on_room=lambda: None)
-        self._network, self.open = network, network.open
-        self._window: Counter[str] = Counter()  # frames by sender, in flight to us or unread
+        self.network, self.open = network, network.open
+        self._wires = network.wires
         self._blocked: dict[str, asyncio.Event] = {}  # our own waiting sends, by receiver
-        self._sends_left, self._then = math.inf, _nothing
+        self._sends_left = 0
+        self._then: Callable[[], None] | None = None
         self.crashed_seconds = math.inf
         """The time at which the party crashed: what it had not sent then is lost."""
 
-    @override
-    async def send(self, to: str, frame: bytes) -> None:
-        if to == self.name:
-            raise InputError("to", to, "another party of this network")
-        receiver = self._network.endpoint(to)
+    def _post(self, to: str, frame: bytes) -> bool:
+        """Send a frame if there is room for it; return whether there was."""
+        wire = self._wires.get((self.name, to)) or self.network.connect(self.name, to)
         check_size(len(frame))
         self.check_open(to)
-        while receiver.has_no_room_for(self.name):
+        if wire.frames >= QUEUED_FRAMES_MAX:
+            return False
+        wire.carry(self, bytes(frame))
+        return True
+
+    @override
+    def send_now(self, to: str, frame: bytes) -> bool:
+        return self._then is None and self._post(to, frame)
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        while not self._post(to, frame):
             await self._blocked.setdefault(to, asyncio.Event()).wait()
-            self.check_open(to)
-        receiver.expect(self, bytes(frame))
+        if self._then is None:
+            return
         self._sends_left -= 1
         if not self._sends_left:
-            await self._network.routes.departed(self.name, to)
+            await self.network.routes.departed(self.name, to)
             self._then()
             self.check_open(to)
 
     def after_sends(self, sends: int, then: Callable[[], None]) -> None:
         """Call a function after a number of further messages were sent, at least 1."""
         self._sends_left, self._then = sends, then
-
-    def has_no_room_for(self, sender: str) -> bool:
-        """Whether a sender must wait."""
-        return self._window[sender] >= QUEUED_FRAMES_MAX
-
-    def expect(self, sender: "SimulatedEndpoint", frame: bytes) -> None:
-        """Let a frame travel to us.
-
-        It is lost if the connection breaks meanwhile, or the sender crashes before it has left.
-        """
-        ends = source, target = sender.name, self.name
-        if source in self.gone:
-            return  # we have noticed a break that the sender has not
-        self._window[source] += 1
-        routes, breaks = self._network.routes, self._network.breaks
-        before = breaks.get(ends)
-        links = routes.links(source, target)
-        arrival = routes.send_along(links, frame_size(frame))
-        departure = links[0].departure_seconds
-
-        def arrive(_: object) -> None:
-            if departure <= sender.crashed_seconds and breaks.get(ends) == before:
-                self.inbox.put(source, frame)
-            else:
-                self._make_room(source)
-
-        arrival.callbacks.append(arrive)
 
     def lose(self, loss: PeerLost) -> None:
         """Record that a peer is gone, unless that is known."""
@@ -465,21 +502,16 @@ class SimulatedEndpoint(InProcessEndpoint):
     @override
     async def receive(self) -> tuple[str, bytes]:
         sender, frame = await self.inbox.get()
-        self._make_room(sender)
+        self._wires[sender, self.name].release()
         return sender, frame
 
     @override
     def attach(self, sink: Sink) -> None:
-        def take(peer: str, item: bytes | PeerLost) -> None:
+        for peer, item in self.inbox.take_all():
             if not isinstance(item, PeerLost):
-                self._make_room(peer)
+                self._wires[peer, self.name].release()
             sink(peer, item)
-
-        self.inbox.attach(take)
-
-    def _make_room(self, sender: str) -> None:
-        self._window[sender] -= 1
-        self._network.endpoint(sender).unblock(self.name)
+        self.inbox.attach(sink)
 
     @override
     def end(self, *, orderly: bool) -> None:
@@ -489,5 +521,5 @@ class SimulatedEndpoint(InProcessEndpoint):
         for receiver in tuple(self._blocked):
             self.unblock(receiver)
         if not orderly:
-            self.crashed_seconds = self._network.routes.cut(self.name)
-        self._network.announce_loss(self.name, orderly=orderly)
+            self.crashed_seconds = self.network.routes.cut(self.name)
+        self.network.announce_loss(self.name, orderly=orderly)

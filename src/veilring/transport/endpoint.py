@@ -73,6 +73,13 @@ class Endpoint(ABC):
             EndpointClosed: If this endpoint was closed.
         """
 
+    def send_now(self, to: str, frame: bytes) -> bool:  # noqa: ARG002  (not every one can)
+        """Send one frame if that takes no wait, and return whether it was sent.
+
+        It raises the errors of `send`.
+        """
+        return False
+
     @abstractmethod
     async def receive(self) -> tuple[str, bytes]:
         """Wait for the next frame and return `(sender, frame)`.
@@ -123,7 +130,8 @@ class Inbox:
         self._owner, self._on_room = owner, on_room
         self._arrived: deque[tuple[str, bytes | PeerLost]] = deque()
         self._waiting: asyncio.Future[None] | None = None
-        self._sink: Sink | None = None
+        self.sink: Sink | None = None
+        """The callback of an open inbox to which items are passed, if one is attached."""
         self.closed = False
 
     @property
@@ -133,19 +141,17 @@ class Inbox:
 
     def put(self, peer: str, item: bytes | PeerLost) -> None:
         """Append a frame of a peer, or its loss."""
-        if self.closed:
-            return
-        if self._sink is not None:
-            self._sink(peer, item)
-            return
-        self._arrived.append((peer, item))
-        self._wake()
+        if self.sink is not None:
+            self.sink(peer, item)
+        elif not self.closed:
+            self._arrived.append((peer, item))
+            self._wake()
 
     def attach(self, sink: Sink) -> None:
         """Pass all items, present and future, to a sink; the queue stays empty."""
         while self._arrived:
             sink(*self._arrived.popleft())
-        self._sink = sink
+        self.sink = None if self.closed else sink
         self._on_room()
 
     def forget(self, peer: str) -> None:
@@ -177,7 +183,7 @@ class Inbox:
 
     def close(self) -> None:
         """Drop all items and wake a waiting `get`."""
-        self.closed = True
+        self.closed, self.sink = True, None
         self._arrived.clear()
         self._on_room()
         self._wake()
