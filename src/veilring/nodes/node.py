@@ -303,11 +303,9 @@ class Node:
             if is_asked and self._inquired(sender, envelope):
                 return
             session = self._sessions.get(envelope.session)
-            if session is not None and sender in session.parties:
-                session.deliver(sender, envelope, frame)
-            elif session is None and envelope.session not in self._ended:
+            if session is None and envelope.session not in self._ended:
                 self._meet(sender, envelope, frame)
-            else:
+            elif session is None or not session.deliver(sender, envelope, frame):
                 self._skip(sender)
         except FrameError as error:
             self.accuse(ProtocolViolation(sender, str(error)))

@@ -367,28 +367,32 @@ class Session(Party):
         # `Node.run` replaces the second by the session's own error.
         return endless if refusals == REFUSALS_MAX + 1 else TimeoutError()
 
-    def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
-        """Handle a frame for this session."""
-        inbox = self._inboxes.get(sender)
-        if inbox is None and sender not in self.parties:
-            return  # an outsider knows the session's name: ignore all its frames
-        if self.error is not None:
-            return  # the role has yet to notice the error: keep nothing for it
-        if self._lost and sender in self._lost:
-            return  # the role continues without it
-        try:
-            message = envelope.message()
-        except FrameError as error:
-            self.fail(ProtocolViolation(sender, str(error)))
-            return
+    def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> bool:
+        """Handle a frame for this session, and return whether its sender takes part.
+
+        An outsider knows the session's name: all its frames are ignored.
+        """
+        if sender not in self._inboxes and sender not in self.parties:
+            return False
+        # Nothing is kept for a role that has yet to notice an error, or continues without a peer.
+        if self.error is None and not (self._lost and sender in self._lost):
+            try:
+                message = envelope.message()
+            except FrameError as error:
+                self.fail(ProtocolViolation(sender, str(error)))
+            else:
+                self._accept(sender, message, frame)
+        return True
+
+    def _accept(self, sender: str, message: Message, frame: bytes) -> None:
         if type(message) is Abort:
             self.was_aborted = self.was_aborted or self._lost is None
             self.lose(sender, SessionAborted(sender, message.reason, message.culprit))
             return
-        if message.kind == Open.kind and not self._has_opened and len(self.peers) > 1:
+        if type(message) is Open and not self._has_opened and len(self.peers) > 1:
             self.fail(Tampered(self.peers, "opened a session under the name of another one"))
             return
-        inbox = inbox or self._inbox(sender)
+        inbox = self._inboxes.get(sender) or self._inbox(sender)
         fits = inbox.put(message, frame, next(self._arrived))
         if self._arrivals is not None:
             self._arrivals.append(inbox)

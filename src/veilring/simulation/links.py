@@ -15,7 +15,7 @@ from simpy.events import Event
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.simulation.loop import timeout_at
+from veilring.simulation.loop import Instant
 from veilring.simulation.tcp import Connection, Tcp
 
 
@@ -307,10 +307,10 @@ class Link:
         self._latency = model.latency.sampler(self._stream)
         self._jitter = model.jitter.sampler(self._stream)
         self.departure_seconds = self._arrival_seconds = -math.inf
-        # When messages depart and arrive; None if all have left: an empty deque takes much room.
-        # Some that have left are still here.
+        # When messages before the latest one depart and arrive; None if they have left: an empty
+        # deque takes much room. Some that have left are still here.
         self._leaving: deque[tuple[float, float]] | None = None
-        self._left_arrival = -math.inf  # of the latest message that has departed
+        self._left_arrival = -math.inf  # of the latest message before these
         self._connection: Connection | None = None
         if model.tcp is not None:
             self._connection = Connection(
@@ -330,30 +330,34 @@ class Link:
         """Send a message; the event that is its arrival carries it as its value."""
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
-        environment = self._environment
+        environment, last = self._environment, self.departure_seconds
         now = environment.now
-        start = max(now, self.departure_seconds)
+        if last <= now:
+            start, self._leaving, self._left_arrival = now, None, self._arrival_seconds
+        else:
+            start = last
+            self._wait_behind(now)
         if self._conditions is not None and self._conditions.end <= now:
             self._conditions = None
         if self._connection is not None:
             departure, arrival = self._connection.send(now, size_bytes)
-            departure = max(self.departure_seconds, departure)
+            departure = max(last, departure)
         elif self._conditions is None:
             departure = start + size_bytes / self._bandwidth
             arrival = departure + self._latency() + self._jitter()
         else:
             _, departure, arrival = self._transmit(start, size_bytes)
-        arrival = max(self._arrival_seconds, arrival)
+        if arrival < self._arrival_seconds:
+            arrival = self._arrival_seconds
         self.departure_seconds, self._arrival_seconds = departure, arrival
-        if departure <= now:
-            self._leaving, self._left_arrival = None, arrival
-        elif self._leaving is None:
-            self._leaving = deque([(departure, arrival)])
-        else:
-            self._leaving.append((departure, arrival))
-            if len(self._leaving) > _LEAVING_MAX:
-                self._let_depart(self._leaving, now)
-        return timeout_at(environment, arrival, message)
+        return Instant(environment, arrival, message)
+
+    def _wait_behind(self, now: float) -> None:
+        """Remember the latest message, which has not departed, before another one."""
+        leaving = self._leaving = deque() if self._leaving is None else self._leaving
+        leaving.append((self.departure_seconds, self._arrival_seconds))
+        if len(leaving) > _LEAVING_MAX:
+            self._let_depart(leaving, now)
 
     def _let_depart(self, leaving: deque[tuple[float, float]], now: float) -> None:
         while leaving and leaving[0][0] <= now:
@@ -361,11 +365,10 @@ class Link:
 
     def cut(self) -> None:
         """Forget the messages that have not departed; later ones need not wait for them."""
-        if self._leaving is not None:
-            now = self._environment.now
-            self._let_depart(self._leaving, now)
-            self._leaving = None
-            self.departure_seconds = min(self.departure_seconds, now)
+        now = self._environment.now
+        if self.departure_seconds > now:
+            self._let_depart(self._leaving or deque(), now)
+            self._leaving, self.departure_seconds = None, now
             self._arrival_seconds = self._left_arrival
         self.reconnect()
 

@@ -601,6 +601,20 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+class Instant(Event):
+    """An event that happens exactly at `instant`, which is not past."""
+
+    _ok = True
+
+    @override
+    def __init__(self, environment: Environment, instant: float, value: object = None) -> None:
+        # As in a `Timeout`, which happens at `now + (instant - now)`: rounding may move that.
+        self.env, self._value = environment, value
+        self.callbacks = []
+        place = (instant, NORMAL, next(environment._eid), self)  # noqa: SLF001  (as in `schedule`)
+        heapq.heappush(environment._queue, place)  # noqa: SLF001  (likewise)
+
+
 def timeout_at(environment: Environment, instant: float, value: object = None) -> Event:
     """Return an event that happens exactly at `instant`, after everything scheduled for it.
 
@@ -611,16 +625,12 @@ def timeout_at(environment: Environment, instant: float, value: object = None) -
     Args:
         instant: The time in seconds on that clock. The past means now; infinity means never.
     """
-    event = Event(environment)
-    event._ok, event._value = True, value  # noqa: SLF001  (as in a `Timeout`)
-    due = environment.now
-    if not instant <= due:
-        due = instant
+    now = environment.now
+    if not instant > now:
         if math.isnan(instant):
             raise InputError("instant", instant, "seconds on the simulated clock")
-    place = (due, NORMAL, next(environment._eid), event)  # noqa: SLF001  (as in `schedule`)
-    heapq.heappush(environment._queue, place)  # noqa: SLF001  (likewise)
-    return event
+        instant = now
+    return Instant(environment, instant, value)
 
 
 class SealedSelector(selectors.BaseSelector):

@@ -140,12 +140,13 @@ class Routes:
 
     def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
         """Send a message; the event that is its arrival carries it as its value."""
-        return self.send_along(self.links(source, target), size_bytes, message)
+        return self.along(self.links(source, target))(size_bytes, message)
 
-    def send_along(self, links: tuple[Link, ...], size_bytes: int, message: object = None) -> Event:
-        """Send a message along the links of a path."""
-        if len(links) == 1:
-            return links[0].send(size_bytes, message)
+    def along(self, links: tuple[Link, ...]) -> Callable[..., Event]:
+        """Return a function that sends a message along the links of a path, like `Link.send`."""
+        return links[0].send if len(links) == 1 else functools.partial(self._forward, links)
+
+    def _forward(self, links: tuple[Link, ...], size_bytes: int, message: object = None) -> Event:
         arrival = Event(self._environment)
 
         def pass_on(rest: tuple[Link, ...]) -> None:
@@ -394,11 +395,13 @@ class SimulatedNetwork:
 class Wire:
     """The frames of one party that are in flight to an endpoint, or unread there."""
 
-    __slots__ = ("_links", "_receiver", "_routes", "_source", "breaks", "frames")
+    __slots__ = ("_link", "_receiver", "_routes", "_send", "_source", "breaks", "frames")
+    _link: Link
+    _send: Callable[[int], Event]
 
     def __init__(self, source: str, receiver: "SimulatedEndpoint", routes: Routes) -> None:
-        self._source, self._receiver, self._routes = source, receiver, routes
-        self._links: tuple[Link, ...] = ()
+        self._source, self._receiver = source, receiver
+        self._routes: Routes | None = routes  # until the first frame
         self.frames = self.breaks = 0
 
     def carry(self, sender: "SimulatedEndpoint", frame: bytes) -> None:
@@ -406,13 +409,14 @@ class Wire:
 
         It is lost if the connection breaks meanwhile, or the sender crashes before it has left.
         """
-        receiver = self._receiver
-        if self._source in receiver.gone:
+        if self._source in self._receiver.gone:
             return  # the receiver has noticed a break that the sender has not
+        if self._routes is not None:
+            links = self._routes.links(self._source, self._receiver.name)
+            self._link, self._send, self._routes = links[0], self._routes.along(links), None
         self.frames += 1
-        links = self._links = self._links or self._routes.links(self._source, receiver.name)
-        arrival = self._routes.send_along(links, frame_size(frame))
-        departure = links[0].departure_seconds
+        arrival = self._send(frame_size(frame))
+        departure = self._link.departure_seconds
         arrive = functools.partial(self._arrive, sender, frame, departure, self.breaks)
         arrival.callbacks.append(arrive)
 
@@ -424,18 +428,18 @@ class Wire:
         breaks: int,
         _arrival: Event,
     ) -> None:
-        inbox = self._receiver.inbox
-        is_lost = departure > sender.crashed_seconds or breaks != self.breaks
-        if is_lost or inbox.sink is not None:
+        if departure > sender.crashed_seconds or breaks != self.breaks:
             self.release()
-        if not is_lost:
-            inbox.put(self._source, frame)
+            return
+        inbox = self._receiver.inbox
+        if inbox.sink is not None:
+            self.release()
+        inbox.put(self._source, frame)
 
     def release(self) -> None:
         """Make room for a frame, because one was read or lost."""
-        was_full = self.frames >= QUEUED_FRAMES_MAX
         self.frames -= 1
-        if was_full:
+        if self.frames == QUEUED_FRAMES_MAX - 1:
             self._receiver.network.endpoint(self._source).unblock(self._receiver.name)
 
 
