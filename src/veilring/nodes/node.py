@@ -271,18 +271,19 @@ class Node:
         abort = abort_notice(session, cause)
         if abort is None:
             return
-        frame = encode(session.session, abort)
+        frame, until = encode(session.session, abort), loop_time() + ABORT_SECONDS
         try:
-            async with asyncio.timeout(ABORT_SECONDS):
-                for peer in session.peers:
-                    await self._try_to_send(peer, frame)
+            for peer in session.peers:
+                await self._try_to_send(peer, frame, until)
         except TimeoutError:
             line = "%s: a peer did not accept the notice of an aborted session"
             self._lines.say(logging.WARNING, self.name, "news", line, self.name)
 
-    async def _try_to_send(self, peer: str, frame: bytes) -> None:
+    async def _try_to_send(self, peer: str, frame: bytes, until: float | None = None) -> None:
         try:
-            await self.endpoint.send(peer, frame)
+            if not self.endpoint.send_now(peer, frame):
+                async with asyncio.timeout_at(until):
+                    await self.endpoint.send(peer, frame)
         except (TransportError, InputError):  # it was lost, or was never connected
             _log.debug("%s: %s is gone and needs no notice", self.name, peer)
 
@@ -423,6 +424,8 @@ class EarlyFrames:
 
         A sender whose frames were dropped yields only `DROPPED`.
         """
+        if not self._peers:
+            return
         taken: list[tuple[int, str, bytes]] = []
         for sender, peer in list(self._peers.items()):
             taken += [(number, sender, frame) for number, frame in peer.pop(session)]

@@ -147,6 +147,20 @@ class Session(Party):
             it.
     """
 
+    error: VeilringError | None = None
+    was_aborted = is_late = False
+    limit: asyncio.Timeout | None = None  # while the role plays
+    role_task: asyncio.Task[object] | None = None  # likewise
+    _rng: Generator | None = None
+    _round = SETUP_ROUND
+    _task: asyncio.Task[object] | None = None  # which sent the first message
+    _is_concurrent = False
+    _arrivals: "deque[_Inbox] | None" = None  # once the role receives from anybody
+    _lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
+    _stood: Standing | None = None
+    _leaves_unread = _over = False
+    _has_opened = False  # otherwise a second opener may have copied the name of the first
+
     def __init__(
         self,
         endpoint: Endpoint,
@@ -162,28 +176,13 @@ class Session(Party):
         self._endpoint = endpoint
         self.me, self.session, self.parties = endpoint.name, session, parties
         self._make_rng = make_rng
-        self._rng: Generator | None = None
         self._observers = tuple(observers)
-        self._round = SETUP_ROUND
         self._inboxes: dict[str, _Inbox] = {}
         self._sent: dict[str, int] = {}
         self._blocked: dict[str, int] = {}
-        self._stood: Standing | None = None
         self._anybody: list[_Anybody] = []
         self._arrived = count()
-        self._leaves_unread = False
         self._refusals: dict[str, int] = {}  # by peer, since a message was sent or received
-        self._arrivals: deque[_Inbox] | None = None  # once the role receives from anybody
-        self._task: asyncio.Task[object] | None = None  # which sent the first message
-        self._is_concurrent = False
-        self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
-        self._over = False
-        self.limit: asyncio.Timeout | None = None  # while the role plays
-        self.role_task: asyncio.Task[object] | None = None  # likewise
-        self._has_opened = False  # otherwise a second opener may have copied the name of the first
-        self.error: VeilringError | None = None
-        self.was_aborted = False
-        self.is_late = False
 
     @property
     @override

@@ -218,13 +218,10 @@ class LinkConditions:
 
     def resume(self, instant: float) -> float:
         """Return the next time at which the link carries something, from a given time on."""
-        moved = bool(self._stalls)
-        while moved:
-            moved = False
-            for stall in self._stalls:
-                if stall.start <= instant < stall.end:
-                    instant, moved = stall.end, True
-                    self._met.add(stall.cause)
+        for stall in self._stalls:  # by start: none ends after a later one moved the instant
+            if stall.start <= instant < stall.end:
+                instant = stall.end
+                self._met.add(stall.cause)
         return instant
 
     def burden(self, instant: float) -> tuple[float, float]:
@@ -347,8 +344,7 @@ class Link:
             arrival = departure + self._latency() + self._jitter()
         else:
             _, departure, arrival = self._transmit(start, size_bytes)
-        if arrival < self._arrival_seconds:
-            arrival = self._arrival_seconds
+        arrival = max(arrival, self._arrival_seconds)
         self.departure_seconds, self._arrival_seconds = departure, arrival
         return Instant(environment, arrival, message)
 

@@ -239,17 +239,18 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call `callback` at a simulated time, after everything already scheduled for it."""
-        if self.is_closed():
+        if self._closed:  # type: ignore[attr-defined]  # asyncio's own, which has no types
             raise RuntimeError("Event loop is closed")
-        if context is None:
-            context = contextvars.copy_context()
         timer = Timer(when, callback, args, self, context)
         clock = OWN_CLOCK.get()
-        instant = when if clock is None else clock.instant(when)
-        timer.wait(timeout_at(self.environment, instant))
+        timer.wait(when if clock is None else clock.instant(when))
         if clock is not None:
             clock.keep(timer)
         return timer
+
+    def ring(self, timer: "Timer") -> None:
+        """Call the callback of a timer soon, because it is due."""
+        self._ready.append(timer)  # type: ignore[attr-defined]  # asyncio's own, which has no types
 
     @override
     def call_soon(
@@ -419,6 +420,11 @@ class TracedLoop(SimulatedLoop):
     def _step(self, due: float) -> None:
         super()._step(due)
         self.trace.record(self.environment.now, "event")
+
+    @override
+    def ring(self, timer: "Timer") -> None:
+        self.trace.record(self.environment.now, _describe(timer._callback))  # type: ignore[attr-defined]  # noqa: SLF001  (asyncio's own)
+        super().ring(timer)
 
     @override
     def call_soon(
@@ -664,37 +670,38 @@ class SealedSelector(selectors.BaseSelector):
 class Timer(asyncio.TimerHandle):
     """A timer that waits in SimPy's queue."""
 
-    __slots__ = ("_event", "_soon")
+    __slots__ = ("_event", "_has_rung")
     _event: Event
-    _soon: asyncio.Handle | None
+    _loop: SimulatedLoop
 
-    def wait(self, event: Event) -> None:
-        """Ring when `event` happens."""
-        self._event, self._soon = event, None
-        event.callbacks.append(self._ring)
+    def wait(self, instant: float) -> None:
+        """Ring at a simulated time."""
+        self._has_rung = False
+        self._event = timeout_at(self._loop.environment, instant)
+        self._event.callbacks.append(self._ring)
 
     @property
     def is_pending(self) -> bool:
         """Whether it has neither rung nor been cancelled."""
-        return self._soon is None and not self.cancelled()
+        return not self._has_rung and not self.cancelled()
 
     def move(self, instant: float) -> None:
         """Ring at another simulated time."""
+        self._forget_event()
+        self.wait(instant)
+
+    def _forget_event(self) -> None:
         if self._event.callbacks is not None:
             self._event.callbacks.clear()
-        self.wait(timeout_at(self._event.env, instant))
 
     def _ring(self, _event: Event) -> None:
-        callback, context = self._callback, self._context  # type: ignore[attr-defined]  # asyncio's own
-        self._soon = self._loop.call_soon(callback, *self._args, context=context)  # type: ignore[attr-defined]  # likewise
+        self._has_rung = True
+        self._loop.ring(self)
 
     @override
     def cancel(self) -> None:
         super().cancel()
-        if self._event.callbacks is not None:
-            self._event.callbacks.clear()
-        if self._soon is not None:
-            self._soon.cancel()
+        self._forget_event()
 
 
 class NumberedTask(asyncio.Task[_T]):

@@ -268,7 +268,8 @@ class Simulated(TasksRuntime):
         environment = self._loop.environment
         playing = play_job(self._nodes[name], job, self._own(name), lambda: environment.now)
         context = contextvars.copy_context()
-        context.run(OWN_CLOCK.set, self._clocks.get(name))
+        if name in self._clocks:
+            context.run(OWN_CLOCK.set, self._clocks[name])
         return self._loop.create_task(playing, name=name, context=context)
 
     @override
