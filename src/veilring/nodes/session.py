@@ -107,6 +107,9 @@ class Open(Message, kind="session.open"):
     terms: bytes
 
 
+_NEWS: Final[frozenset[type[Message]]] = frozenset({Abort, Open})
+
+
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     """Time limits of sessions that depend on each other in a deployment, in seconds.
@@ -239,7 +242,7 @@ class Session(Party):
         while not inbox.unread:
             if self.error is not None or self._lost:
                 self._check(sender)
-            if any(sender in each.among for each in self._anybody):
+            if self._anybody and any(sender in each.among for each in self._anybody):
                 raise _already_awaited(sender)
             arrival = inbox.wait(message_type, due)
             try:
@@ -371,33 +374,37 @@ class Session(Party):
 
         An outsider knows the session's name: all its frames are ignored.
         """
-        if sender not in self._inboxes and sender not in self.parties:
+        inbox = self._inboxes.get(sender)
+        if inbox is None and sender not in self.parties:
             return False
-        # Nothing is kept for a role that has yet to notice an error, or continues without a peer.
-        if self.error is None and not (self._lost and sender in self._lost):
-            try:
-                message = envelope.message()
-            except FrameError as error:
-                self.fail(ProtocolViolation(sender, str(error)))
-            else:
-                self._accept(sender, message, frame)
-        return True
-
-    def _accept(self, sender: str, message: Message, frame: bytes) -> None:
-        if type(message) is Abort:
-            self.was_aborted = self.was_aborted or self._lost is None
-            self.lose(sender, SessionAborted(sender, message.reason, message.culprit))
-            return
-        if type(message) is Open and not self._has_opened and len(self.peers) > 1:
-            self.fail(Tampered(self.peers, "opened a session under the name of another one"))
-            return
-        inbox = self._inboxes.get(sender) or self._inbox(sender)
+        if self.error is not None or (self._lost and sender in self._lost):
+            return True  # the role has yet to notice the error, or continues without the peer
+        try:
+            message = envelope.message()
+        except FrameError as error:
+            self.fail(ProtocolViolation(sender, str(error)))
+            return True
+        if type(message) in _NEWS and self._heed(sender, message):
+            return True
+        inbox = inbox or self._inbox(sender)
         fits = inbox.put(message, frame, next(self._arrived))
         if self._arrivals is not None:
             self._arrivals.append(inbox)
         if not fits:
             self.interrupt(TooFarAhead(sender, inbox.excess))
         self._wake(inbox)
+        return True
+
+    def _heed(self, sender: str, message: Message) -> bool:
+        """Handle a message about the session itself; return whether it was one for this session."""
+        if isinstance(message, Abort):
+            self.was_aborted = self.was_aborted or self._lost is None
+            self.lose(sender, SessionAborted(sender, message.reason, message.culprit))
+        elif not self._has_opened and len(self.peers) > 1:
+            self.fail(Tampered(self.peers, "opened a session under the name of another one"))
+        else:
+            return False
+        return True
 
     def _wake(self, inbox: "_Inbox") -> None:
         inbox.wake()
@@ -523,8 +530,8 @@ class _Inbox:
         unread = self.unread
         unread.append((number, message, frame))
         self.received += 1
-        self.unread_bytes += len(frame)
-        return len(unread) <= UNREAD_MESSAGES_MAX and self.unread_bytes <= UNREAD_BYTES_MAX
+        self.unread_bytes = size = self.unread_bytes + len(frame)
+        return len(unread) <= UNREAD_MESSAGES_MAX and size <= UNREAD_BYTES_MAX
 
     def take(self) -> tuple[Message, bytes]:
         _, message, frame = self.unread.pop(0)

@@ -198,8 +198,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         One event at a time: a signal's callback must not wait for a long series of silent ones.
         """
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's own, which has no types
+        queue = self.environment._queue  # noqa: SLF001  (as in `peek`)
         while not ready and not self._stopping:  # type: ignore[attr-defined]  # likewise
-            due = self.environment.peek()
+            due = queue[0][0] if queue else math.inf
             if due == math.inf:
                 self._release()
             else:

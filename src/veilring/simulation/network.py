@@ -404,13 +404,15 @@ class Wire:
         self._routes: Routes | None = routes  # until the first frame
         self.frames = self.breaks = 0
 
-    def carry(self, sender: "SimulatedEndpoint", frame: bytes) -> None:
-        """Let a frame travel.
+    def carry(self, sender: "SimulatedEndpoint", frame: bytes) -> bool:
+        """Let a frame travel if there is room for it, and return whether there was.
 
         It is lost if the connection breaks meanwhile, or the sender crashes before it has left.
         """
+        if self.frames >= QUEUED_FRAMES_MAX:
+            return False
         if self._source in self._receiver.gone:
-            return  # the receiver has noticed a break that the sender has not
+            return True  # the receiver has noticed a break that the sender has not
         if self._routes is not None:
             links = self._routes.links(self._source, self._receiver.name)
             self._link, self._send, self._routes = links[0], self._routes.along(links), None
@@ -419,6 +421,7 @@ class Wire:
         departure = self._link.departure_seconds
         arrive = functools.partial(self._arrive, sender, frame, departure, self.breaks)
         arrival.callbacks.append(arrive)
+        return True
 
     def _arrive(
         self,
@@ -461,10 +464,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         wire = self._wires.get((self.name, to)) or self.network.connect(self.name, to)
         check_size(len(frame))
         self.check_open(to)
-        if wire.frames >= QUEUED_FRAMES_MAX:
-            return False
-        wire.carry(self, bytes(frame))
-        return True
+        return wire.carry(self, bytes(frame))
 
     @override
     def send_now(self, to: str, frame: bytes) -> bool:
