@@ -7,6 +7,7 @@ dislikes the result: that ends the session and names it.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Final
 
 from numpy.random import PCG64DXSM, Generator, SeedSequence
@@ -21,6 +22,8 @@ PARTIES_MIN: Final = 3  # with two parties, each learns the other's input from t
 # With all parties in it, a ring of n takes 2n(n - 1) messages: 180,000 for 300. A larger ring is
 # drawn by this many: a coalition would need all of them to steer it.
 COMMITTEE_SIZE: Final = 64
+# Parties of one process draw the same ring, a few at a time.
+_RINGS_MAX: Final = 16
 _NONCE_BYTES: Final = 32
 _Nonce = Annotated[bytes, Field(min_length=_NONCE_BYTES, max_length=_NONCE_BYTES)]
 
@@ -139,6 +142,11 @@ def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ri
         nonces: The revealed nonce of each member of the committee, by name; others are ignored.
     """
     lot = hash_parts(session, *(nonces[member] for member in committee_for(parties, session)))
+    return _ring_by(parties, lot)
+
+
+@lru_cache(_RINGS_MAX)
+def _ring_by(parties: Parties, lot: bytes) -> Ring:
     return deal_ring(parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))
 
 

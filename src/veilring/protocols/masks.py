@@ -174,10 +174,11 @@ class PairwiseKeys:
 
 def put_mask(arrays: Sequence[Unsigned], stream: bytes | memoryview, add: np.ufunc) -> None:
     """Add a mask to arrays of words on the wire in place, or subtract it."""
+    start = 0
     for array in arrays:
-        mask, stream = stream[: array.nbytes], stream[array.nbytes :]
-        words = np.frombuffer(mask, array.dtype.newbyteorder("<")).reshape(array.shape)
-        add(array, words, out=array)
+        words = np.frombuffer(stream, array.dtype.newbyteorder("<"), array.size, start)
+        add(array, words.reshape(array.shape), out=array)
+        start += array.nbytes
 
 
 def neighbours_each_side(parties: int, colluding: int) -> int | None:

@@ -137,7 +137,7 @@ async def _find_radii(
         own = clipped_counts(nearest.distances, asked)
         (words,) = await sums.add((own.astype(word),))
         totals = words.astype(np.int64)
-        if not search.could_be(asked, totals, nearest.distances):
+        if not search.could_be(asked, totals, own, nearest.distances):
             checks.fail()
         search.take(asked, totals)
     return search.found(), search

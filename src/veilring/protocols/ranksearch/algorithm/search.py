@@ -21,6 +21,7 @@ securely. Here it is m-ary, handles many queries at once, and uses counts clippe
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -52,6 +53,9 @@ class End(IntEnum):
     """All parties together have fewer than k rows."""
     TIED = 3
     """Several rows tie with the k-th nearest: more than k are within the radius."""
+
+
+_SEARCHING, _EXACT, _FEW, _TIED = map(int, End)  # NumPy compares plain numbers five times faster
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +98,7 @@ class Asked:
         starts = self.starts
         first, end = starts[:-1], starts[1:]
         passed = np.add.reduceat(below, first, dtype=np.int64)
-        return Reach(first + passed, passed > 0, first + passed < end)
+        return Reach(first, first + passed, passed > 0, first + passed < end)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,11 +106,13 @@ class Reach:
     """The thresholds at which each open query reaches k rows; all of shape (open,).
 
     Attributes:
+        first: The position of the first threshold.
         at: The position of the lowest threshold with T >= k, or one past the last threshold.
         has_below: Whether a threshold has T < k; its position is `at` - 1.
         is_reached: Whether a threshold has T >= k.
     """
 
+    first: Ints
     at: Ints
     has_below: Bools
     is_reached: Bools
@@ -160,7 +166,7 @@ class Found:
     @property
     def tied(self) -> Bools:
         """Whether more than k rows vote, shape (Q,)."""
-        return np.asarray(self.ends == End.TIED)
+        return np.asarray(self.ends == _TIED)
 
 
 class IntervalSearch:
@@ -172,7 +178,7 @@ class IntervalSearch:
         self._arity = arity
         self._lo = np.full(queries, _BELOW_ZERO, dtype=np.int64)
         self._hi = np.full(queries, pattern_of(upper))
-        self._ends = np.full(queries, End.SEARCHING, dtype=np.uint8)
+        self._ends = np.full(queries, _SEARCHING, dtype=np.uint8)
         self._steps: list[int] = []
         self._shared: list[StepSizes] = []
         self._first = first_cuts(upper, arity)
@@ -185,7 +191,7 @@ class IntervalSearch:
 
     def ask(self) -> Asked | None:
         """Return the thresholds of the next step, or None when all queries have ended."""
-        queries = np.flatnonzero(self._ends == End.SEARCHING)
+        queries = np.flatnonzero(self._ends == _SEARCHING)
         if not len(queries):
             return None
         ends_early = len(queries) < len(self._ends)
@@ -207,10 +213,10 @@ class IntervalSearch:
         self._lo[open_] = reach.under(asked.patterns, self._lo[open_])
         self._hi[open_] = reach.above(asked.patterns, self._hi[open_])
         alone = self._hi[open_] - self._lo[open_] == 1
-        self._ends[open_] = np.where(few, End.FEW, np.where(alone, End.TIED, End.SEARCHING))
+        self._ends[open_] = np.where(few, _FEW, np.where(alone, _TIED, _SEARCHING))
         self._steps.append(len(asked))
         self._shared.append(self._next._replace(tests=len(asked)))
-        going_on = np.flatnonzero(self._ends == End.SEARCHING)
+        going_on = np.flatnonzero(self._ends == _SEARCHING)
         dealt = np.minimum(self._hi[going_on] - self._lo[going_on], self._arity) - 1
         reached = int(reach.is_reached.sum())
         self._next = StepSizes(reached, int(dealt.sum()), len(going_on), 0)
@@ -218,7 +224,7 @@ class IntervalSearch:
 
     def end(self, queries: Ints) -> None:
         """End the queries with T = k at the lowest threshold with T >= k of their last step."""
-        self._ends[queries] = End.EXACT
+        self._ends[queries] = _EXACT
 
     def found(self) -> Found:
         """Return the radii, once `ask` has returned None."""
@@ -246,7 +252,7 @@ class TotalsSearch(IntervalSearch):
     @property
     def at_radius(self) -> Ints:
         """The total at each radius, shape (Q,): k if exact, less if there are fewer rows."""
-        return np.where(self._ends == End.FEW, self._floor, self._ceiling)
+        return np.where(self._ends == _FEW, self._floor, self._ceiling)
 
     @property
     def at_least(self) -> Ints:
@@ -257,19 +263,22 @@ class TotalsSearch(IntervalSearch):
         """Process the totals of a step, shape (thresholds,)."""
         open_ = asked.queries
         reach = self.narrow(asked, totals < self._k)
-        self._least[open_] = np.minimum(self._least[open_], totals[asked.starts[:-1]])
+        self._least[open_] = np.minimum(self._least[open_], totals[reach.first])
         self._floor[open_] = reach.under(totals, self._floor[open_])
         self._ceiling[open_] = reach.above(totals, self._ceiling[open_])
         self.end(open_[self._ceiling[open_] == self._k])
 
-    def could_be(self, asked: Asked, totals: Ints, smallest: Floats) -> bool:
+    def could_be(self, asked: Asked, totals: Ints, own: Ints, smallest: Floats) -> bool:
         """Return whether honest parties could have these totals, as far as one party can tell.
+
+        Its `own` counts are those of its k + 1 smallest distances, (Q, k + 1); see
+        `clipped_counts`.
 
         The counts of the other parties must be possible: from 0 to their maximum, non-decreasing
         from one threshold of a query to the next, and between the counts at the ends of the
         interval.
         """
-        others = totals - clipped_counts(smallest, asked)
+        others = totals - own
         near, open_ = smallest[asked.queries], asked.queries
         ends = _lower(self._lo[open_]), self._hi[open_].view(np.float64)
         own_floor, own_ceiling = ((near <= end[:, None]).sum(axis=1) for end in ends)
@@ -298,12 +307,15 @@ def _lower(patterns: Ints) -> Floats:
     return np.where(patterns == _BELOW_ZERO, -1.0, patterns.view(np.float64))
 
 
+@cache
 def first_cuts(upper: float, arity: int) -> Ints:
     """Return the patterns of the first step: in the octaves below the bound, which is included."""
     hi = pattern_of(upper)
     lo = np.maximum(hi - OCTAVES * _OCTAVE, _BELOW_ZERO)
     _, inner = cuts_between(np.array([lo]), np.array([hi]), arity)
-    return np.append(inner, hi)
+    cuts = np.append(inner, hi)
+    cuts.flags.writeable = False  # shared by all searches
+    return cuts
 
 
 def cuts_between(lo: Ints, hi: Ints, arity: int) -> tuple[Ints, Ints]:
