@@ -361,7 +361,9 @@ async def test_a_lost_peer_affects_only_its_own_messages(nodes: Nodes) -> None:
     )
     assert found["ada"] == ["cy", "last words", "PeerLost", "PeerLost", "PeerLost", None]
     assert found["cy"] == ["PeerLost", None, "ada"]
-    assert nodes["ada"].standings()[FIRST].without == ("bob",)
+    standing = nodes["ada"].standing(FIRST)
+    assert standing is not None
+    assert standing.without == ("bob",)
 
 
 async def test_an_abort_is_a_loss_with_a_reason(nodes: Nodes) -> None:

@@ -333,7 +333,7 @@ class Node:
         """Report this party's state, unless the peer does not read the replies before this one."""
         waiting = self._replies.setdefault(sender, set())
         if len(waiting) < REPLIES_WAITING_MAX:
-            frame = encode(session, encode_standing(self.standings().get(session)))
+            frame = encode(session, encode_standing(self.standing(session)))
             reply = asyncio.create_task(self._try_to_send(sender, frame))
             waiting.add(reply)
             reply.add_done_callback(waiting.discard)
@@ -372,9 +372,10 @@ class Node:
         """The sessions in which this node plays now."""
         return tuple(self._sessions.values())
 
-    def standings(self) -> dict[bytes, Standing]:
-        """Return this party's state in each open session, and in those just ended."""
-        return self._stood | {name: open_.standing() for name, open_ in self._sessions.items()}
+    def standing(self, name: bytes) -> Standing | None:
+        """Return this party's state in a session that is open here, or has just ended."""
+        session = self._sessions.get(name)
+        return self._stood.get(name) if session is None else session.standing()
 
 
 def _begun(role: object, playing: Awaitable[_R]) -> Awaitable[_R]:

@@ -477,10 +477,11 @@ class Session(Party):
         """Return the state of this party, or its state when the session failed."""
         if self._stood is not None:
             return self._stood
-        waiting = [inbox for inbox in self._inboxes.values() if inbox.is_awaited]
-        waits = [Wait(inbox.sender, inbox.type.kind, inbox.due) for inbox in waiting]
-        idle = [each for each in self._anybody if not each.arrival.done()]
-        waits += [Wait(ANYBODY, kind.kind, None) for each in idle for kind in each.types]
+        inboxes = self._inboxes.values()
+        waits = [Wait(each.sender, each.type.kind, each.due) for each in inboxes if each.is_awaited]
+        for each in self._anybody:
+            if not each.arrival.done():
+                waits += [Wait(ANYBODY, kind.kind, None) for kind in each.types]
         return Standing(
             self.me,
             waits=tuple(waits),

@@ -100,7 +100,7 @@ async def play_job(
         view,
         job.trace,
         ended=clock(),
-        standing=node.standings().get(job.session),
+        standing=node.standing(job.session),
     )
 
 

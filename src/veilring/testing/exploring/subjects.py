@@ -108,9 +108,13 @@ class RoleSubject(Subject):
 
     @override
     async def play(
-        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
+        self,
+        cluster: Cluster,
+        among: tuple[str, ...],
+        make_rng: Callable[[], Generator],
+        **options: Any,
     ) -> Played:
-        drawn = {} if self.draw is None else self.draw(among, rng)
+        drawn = {} if self.draw is None else self.draw(among, make_rng())
         public: dict[str, Any] = {**self.public, **drawn}
         with recording():
             outcomes = await cluster.play(self.role, among=among, **options, **public)
@@ -227,9 +231,14 @@ class SystemSubject(Subject):
 
     @override
     async def play(
-        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
+        self,
+        cluster: Cluster,
+        among: tuple[str, ...],
+        make_rng: Callable[[], Generator],
+        **options: Any,
     ) -> Played:
         if self._setup.system.draws_ring:
+            rng = make_rng()
             if rng.random() < self.sums_share:
                 return await self._play_sum(cluster, among, rng, **options)
             client = among[int(rng.integers(len(among)))]

@@ -132,11 +132,16 @@ class Subject(ABC):
 
     @abstractmethod
     async def play(
-        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
+        self,
+        cluster: Cluster,
+        among: tuple[str, ...],
+        make_rng: Callable[[], Generator],
+        **options: Any,
     ) -> Played:
         """Play a run on a cluster of all parties, and judge it.
 
         Args:
+            make_rng: A function that makes the randomness of the run.
             **options: Options of `Cluster.play`, such as `run_number`, `seconds` and `adversaries`.
         """
 
@@ -315,7 +320,7 @@ class _World:
         outcomes, wrong, compare = await self.subject.play(
             cluster,
             alive,
-            self.streams.generator("run", number),
+            partial(self.streams.generator, "run", number),
             run_number=number,
             seconds=EXPLORED_SECONDS,
             trace=self.journal or False,
