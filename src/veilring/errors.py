@@ -25,8 +25,8 @@ A `PrivacyLeakWarning` is not an error: everything worked, but with less protect
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Final, Self
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Self
 
 from typing_extensions import override
 
@@ -37,6 +37,8 @@ class VeilringError(Exception):
     A subclass with fields is a dataclass, and builds its message in `__str__`.
     """
 
+    __match_args__: ClassVar[tuple[str, ...]]  # a dataclass has its positional fields there
+
     @property
     def kind(self) -> str:
         """The word that an abort has for it: the name of the class."""
@@ -44,8 +46,7 @@ class VeilringError(Exception):
 
     def __post_init__(self) -> None:
         """Pass the fields to `Exception`, which makes the error picklable."""
-        given = (each.name for each in fields(self) if each.init and not each.kw_only)  # type: ignore[arg-type]  # only a dataclass calls this
-        super().__init__(*(getattr(self, name) for name in given))
+        super().__init__(*[getattr(self, name) for name in self.__match_args__])
 
 
 class PrivacyLeakWarning(UserWarning):

@@ -249,8 +249,8 @@ async def test_a_liar_convicts_no_party(
     honest = Standing("bob", (Wait("cy", "test.word", 7),), sent={"cy": 2})
     async with three("cy") as nodes:
         for standing in (lie, honest):
-            answer = {bytes(16): standing}
-            monkeypatch.setattr(nodes[standing.party], "standings", lambda answer=answer: answer)
+            answer = {bytes(16): standing}.get
+            monkeypatch.setattr(nodes[standing.party], "standing", answer)
         error = await convene(nodes["ada"], "")
     assert (error.culprit, error.verdict) == ("", verdict)
 

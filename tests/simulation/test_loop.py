@@ -6,7 +6,6 @@ import inspect
 import itertools
 import math
 import signal
-import socket
 import sys
 import threading
 import warnings
@@ -327,13 +326,6 @@ def test_failed_event_without_a_waiter_ends_the_run() -> None:
         simulate(main())
 
 
-def watch_socket() -> None:
-    """Watch a socket past the refusal by name."""
-    first, second = socket.socketpair()
-    with first, second:
-        asyncio.SelectorEventLoop.add_reader(asyncio.get_running_loop(), first, print)  # type: ignore[arg-type]  # past the refusal, on purpose
-
-
 def complete_bare() -> None:
     """Wait for coroutines, which start in the order of their addresses."""
     coroutines = [asyncio.sleep(1), asyncio.sleep(2)]
@@ -363,7 +355,6 @@ UNNAMED = [
     [(call, SimulationError, rf"loop\.{name} {LEAVES}; \w+") for name, call in NAMED.items()]
     + [(call, SimulationError, LEAVES) for call in UNNAMED]
     + [
-        (watch_socket, SimulationError, "watching a file or socket"),
         (complete_bare, SimulationError, "give it tasks"),
         (lambda: wait_event(Environment().timeout(1)), InputError, "another environment"),
         (lambda: asyncio.get_running_loop().call_at(math.nan, print), InputError, "instant is nan"),

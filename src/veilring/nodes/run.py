@@ -1,9 +1,9 @@
 """One run: the job of each party, its outcome, and the combined result."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from inspect import Parameter, Signature, signature
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -40,6 +40,8 @@ _R = TypeVar("_R")
 
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+# An exploration plays a few roles, each thousands of times.
+_ROLES_MAX: Final = 16
 
 
 class Job(NamedTuple):
@@ -169,7 +171,7 @@ def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) 
         InputError: If there is such an argument; it names the role and the argument.
     """
     try:
-        taken = signature(role)
+        taken = _signature(role) if isinstance(role, Hashable) else signature(role)
     except (TypeError, ValueError):  # written in C
         return None
     every = list(taken.parameters.values())
@@ -187,6 +189,11 @@ def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) 
 
 def _name(role: Callable[..., Awaitable[Any]]) -> str:
     return str(getattr(role, "__name__", type(role).__name__))
+
+
+@lru_cache(_ROLES_MAX)
+def _signature(role: Callable[..., Awaitable[Any]]) -> Signature:
+    return signature(role)
 
 
 @cache

@@ -27,12 +27,11 @@ import hashlib
 import heapq
 import itertools
 import math
-import selectors
 import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from types import FrameType
@@ -144,7 +143,7 @@ def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-class SimulatedLoop(asyncio.SelectorEventLoop):
+class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop on the clock of a SimPy environment, deterministic to the bit.
 
     Sockets, threads, subprocesses and signal handlers raise `SimulationError`. When every task is
@@ -174,9 +173,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._turns_before = 0  # until the last event
         self._events, self._events_max = 0, EVENTS_MAX  # at this instant
         self._thread = threading.get_ident()
-        selector = SealedSelector()
-        super().__init__(selector)
-        selector.sealed = True  # everything registered until now is asyncio's own wake-up pipe
+        super().__init__()
 
     def _step(self, due: float) -> None:
         environment = self.environment
@@ -277,6 +274,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         if threading.get_ident() != self._thread:
             raise _refused("loop.call_soon_threadsafe from another thread", "use one thread")
         return super().call_soon_threadsafe(callback, *args, context=context)
+
+    def _write_to_self(self) -> None:
+        """Do nothing: asyncio wakes a loop that sleeps, and this one never does."""
 
     def cancel_from_outside(self, task: asyncio.Task[Any]) -> None:
         """Cancel a task from another thread, like Ctrl-C in the loop's own; no replay has it."""
@@ -638,34 +638,6 @@ def timeout_at(environment: Environment, instant: float, value: object = None) -
             raise InputError("instant", instant, "seconds on the simulated clock")
         instant = now
     return Instant(environment, instant, value)
-
-
-class SealedSelector(selectors.BaseSelector):
-    """A selector that watches only what was registered before it was sealed, and never waits."""
-
-    def __init__(self) -> None:
-        self.sealed = False
-        self._keys: dict[Any, selectors.SelectorKey] = {}
-
-    @override
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        return []
-
-    @override
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        if self.sealed:
-            raise _refused("watching a file or socket", "use simulated links or events of SimPy")
-        key = selectors.SelectorKey(fileobj, fileobj, events, data)
-        self._keys[fileobj] = key
-        return key
-
-    @override
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj)
-
-    @override
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._keys
 
 
 class Timer(asyncio.TimerHandle):

@@ -216,7 +216,7 @@ def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> 
             return await subject.play(
                 c,
                 subject.parties,
-                Streams(seed).generator("run"),
+                partial(Streams(seed).generator, "run"),
                 seconds=EXPLORED_SECONDS,
                 adversaries=adversaries,
                 watch=subject.parties,

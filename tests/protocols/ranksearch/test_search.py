@@ -280,10 +280,10 @@ def test_no_honest_run_fails_a_check(data: st.DataObject) -> None:
     near = [nearest_rows(queries, held, k) for held in rows]
     search = search_of(parties, k, len(queries))
     while (asked := search.ask()) is not None:
-        counts = [clipped_counts(own.distances, asked) for own in near]
+        counts = [clipped_counts(each.distances, asked) for each in near]
         totals = np.add.reduce(counts)
-        for own, counted in zip(near, counts, strict=True):
-            assert search.could_be(asked, totals, counted, own.distances)
+        for each, counted in zip(near, counts, strict=True):
+            assert search.could_be(asked, totals, counted, each.distances)
         search.take(asked, totals)
     found = search.found()
     votes = [
