@@ -128,7 +128,7 @@ class Node:
 
     def start(self) -> None:
         """Start to receive."""
-        self.endpoint.attach(self._take)
+        self.endpoint.attach(self._dispatch)
 
     def answer(self, opener: Opener) -> None:
         """Set the callback for sessions that peers open here.
@@ -287,17 +287,10 @@ class Node:
         except (TransportError, InputError):  # it was lost, or was never connected
             _log.debug("%s: %s is gone and needs no notice", self.name, peer)
 
-    def _take(self, peer: str, item: bytes | PeerLost) -> None:
-        if not isinstance(item, PeerLost):
-            self._dispatch(peer, item)
+    def _dispatch(self, sender: str, frame: bytes | PeerLost) -> None:
+        if isinstance(frame, PeerLost):
+            self._lose(sender, frame)
             return
-        self._lost[peer] = item
-        self._early.forget(peer)
-        for session in self._sessions.values():
-            if peer in session.parties:
-                session.lose(peer, item)
-
-    def _dispatch(self, sender: str, frame: bytes) -> None:
         try:
             envelope = self.endpoint.open(frame)
             is_asked = self._inquiries or envelope.kind in _INQUIRY
@@ -310,6 +303,13 @@ class Node:
                 self._skip(sender)
         except FrameError as error:
             self.accuse(ProtocolViolation(sender, str(error)))
+
+    def _lose(self, peer: str, loss: PeerLost) -> None:
+        self._lost[peer] = loss
+        self._early.forget(peer)
+        for session in self._sessions.values():
+            if peer in session.parties:
+                session.lose(peer, loss)
 
     def _skip(self, sender: str) -> None:
         if not self._strays.spend(sender):

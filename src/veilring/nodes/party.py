@@ -161,23 +161,24 @@ class Parties(tuple[str, ...]):  # noqa: SLOT001  (CPython allows no slots on su
     instance.
     """
 
-    _positions: dict[str, int]
+    positions: dict[str, int]
+    """The position of each party, from 0."""
 
     def __new__(cls, names: Iterable[str]) -> Self:
         """Build the tuple and its index."""
         parties = super().__new__(cls, names)
-        parties._positions = {name: position for position, name in enumerate(parties)}
-        if len(parties._positions) != len(parties):
+        parties.positions = {name: position for position, name in enumerate(parties)}
+        if len(parties.positions) != len(parties):
             raise InputError.because("a party is named twice", field="parties")
         return parties
 
     @override
     def __contains__(self, name: object) -> bool:
-        return name in self._positions
+        return name in self.positions
 
     def position(self, name: str) -> int:
         """Return the position of a party, from 0."""
-        return self._positions[name]
+        return self.positions[name]
 
 
 def by_party(each: Mapping[str, _T] | Iterable[_T]) -> dict[str, _T]:
@@ -205,7 +206,7 @@ class Party(Protocol):
     @property
     def peers(self) -> tuple[str, ...]:
         """All participants except this one, in the order of the roster."""
-        own = self.parties.position(self.me)
+        own = self.parties.positions[self.me]
         return self.parties[:own] + self.parties[own + 1 :]
 
     @property

@@ -292,7 +292,8 @@ class Session(Party):
     def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
         if self.error is not None:
             self._check()
-        self._refusals.clear()
+        if self._refusals:
+            self._refusals.clear()
         message, frame = inbox.take()
         if self._arrivals is not None:
             self._arrivals.remove(inbox)
@@ -349,7 +350,7 @@ class Session(Party):
         return self._inboxes.setdefault(sender, _Inbox(sender))
 
     def _require_peer(self, field: str, name: str) -> None:
-        if name == self.me or name not in self.parties:
+        if name == self.me or name not in self.parties.positions:
             raise InputError(field, name, f"a peer of {self.me}: {listed(self.peers)}")
 
     def _check(self, peer: str = "") -> None:
@@ -375,7 +376,7 @@ class Session(Party):
         An outsider knows the session's name: all its frames are ignored.
         """
         inbox = self._inboxes.get(sender)
-        if inbox is None and sender not in self.parties:
+        if inbox is None and sender not in self.parties.positions:
             return False
         if self.error is not None or (self._lost and sender in self._lost):
             return True  # the role has yet to notice the error, or continues without the peer
@@ -392,7 +393,9 @@ class Session(Party):
             self._arrivals.append(inbox)
         if not fits:
             self.interrupt(TooFarAhead(sender, inbox.excess))
-        self._wake(inbox)
+        inbox.wake()
+        if self._anybody:
+            self._wake_anybody(sender)
         return True
 
     def _heed(self, sender: str, message: Message) -> bool:
@@ -406,10 +409,9 @@ class Session(Party):
             return False
         return True
 
-    def _wake(self, inbox: "_Inbox") -> None:
-        inbox.wake()
+    def _wake_anybody(self, sender: str) -> None:
         for each in self._anybody:
-            if inbox.sender in each.among:
+            if sender in each.among:
                 each.wake()
 
     def lose(self, peer: str, error: PeerLost | SessionAborted) -> None:
@@ -418,7 +420,9 @@ class Session(Party):
             self.fail(error)
             return
         self._lost.setdefault(peer, error)
-        self._wake(self._inboxes.get(peer) or _Inbox(peer))
+        if peer in self._inboxes:
+            self._inboxes[peer].wake()
+        self._wake_anybody(peer)
 
     def fail(self, error: VeilringError) -> VeilringError:
         """End the session with an error unless it has one, and return the first error."""

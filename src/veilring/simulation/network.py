@@ -431,13 +431,14 @@ class Wire:
         breaks: int,
         _arrival: Event,
     ) -> None:
+        inbox = self._receiver.inbox
         if departure > sender.crashed_seconds or breaks != self.breaks:
             self.release()
-            return
-        inbox = self._receiver.inbox
-        if inbox.sink is not None:
+        elif inbox.sink is None:
+            inbox.put(self._source, frame)
+        else:
             self.release()
-        inbox.put(self._source, frame)
+            inbox.sink(self._source, frame)
 
     def release(self) -> None:
         """Make room for a frame, because one was read or lost."""
