@@ -259,6 +259,7 @@ async def test_a_party_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyP
     """A connected peer that sends nothing is stopped, cut off or busy."""
     async with three("bob", SessionLimits(session=0.2, answer=0.2)) as nodes:
         monkeypatch.setattr(nodes["cy"], "_dispatch", lambda *_: None)
+        nodes["cy"].start()
         error = await convene(nodes["ada"], "")
     assert isinstance(error, PeerSilent)
     assert (error.culprit, "cy has not answered for 0.2 s" in str(error)) == ("cy", True)

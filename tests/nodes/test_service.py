@@ -118,7 +118,7 @@ async def test_an_invalid_request_is_refused_with_a_reason_and_no_third_party_he
         await party.receive(Word, sender="bob")
 
     told = list[str]()
-    monkeypatch.setattr(served["cy"], "_take", lambda peer, _item: told.append(peer))
+    monkeypatch.setattr(served["cy"], "_dispatch", lambda peer, _item: told.append(peer))
     served["cy"].start()
     with pytest.raises(SessionAborted, match=reason):
         await served["ada"].run(ask, bytes(16), PAIR)

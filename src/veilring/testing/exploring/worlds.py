@@ -326,11 +326,11 @@ class _World:
             trace=self.journal or False,
             measured=self.trace is not None,  # only its digest contains the messages
         )
-        explored.wrong += [*wrong, *self._endless(outcomes, started, clock())]
+        errors = [outcome for outcome in outcomes if outcome.error is not None]
+        explored.wrong += [*wrong, *self._endless(errors, started, clock())]
         if compare is not None:
             calm = World(self.world.seed, self.world.links, runs=(Start(number, 0.0),))
             self.comparisons.append(partial(compare, calm))
-        errors = [outcome for outcome in outcomes if outcome.error is not None]
         for outcome in errors:
             if isinstance(outcome.error, EndlessStep):
                 raise outcome.error  # each further run would take as long
@@ -341,7 +341,7 @@ class _World:
         explored.failed += bool(errors)
         explored.succeeded += not errors
         self._record(outcomes)
-        lost = lost_parties(outcomes)
+        lost = lost_parties(errors)
         left = tuple(name for name in alive if name not in lost)
         # A lost party may be back: the run after the next tries all parties again.
         return left if lost and self.subject.can_do_with(left) else tuple(cluster.parties)
