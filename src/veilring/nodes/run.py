@@ -287,6 +287,15 @@ def mark_failure(outcome: Outcome, since: float) -> Mark:
     return Mark(now - since, outcome.party, what, waits=awaited)
 
 
+def forget_frames(error: BaseException | None) -> None:
+    """Drop the frames of an error that nobody will trace.
+
+    They contain the session, which contains the error: only garbage collection ends such a cycle.
+    """
+    while error is not None:
+        error.__traceback__, error = None, error.__context__
+
+
 def blamed_party(error: BaseException) -> str:
     """Return the party that an error blames, or an empty string if it blames nobody itself."""
     if isinstance(error, RunFailed) and not error.verdict:

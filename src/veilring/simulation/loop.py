@@ -495,6 +495,8 @@ def simulate(
                 runner.run(keep_result())
         finally:
             loop.run_until_complete(loop.shutdown_tasks())
+            if env is None:
+                loop.environment._queue.clear()  # noqa: SLF001  (a cycle keeps the environment)
     return results[0]
 
 

@@ -222,7 +222,7 @@ class Routes:
             self._links[pair] = Link(
                 self._environment,
                 model,
-                lambda: self._generator("link", source, target),
+                functools.partial(self._generator, "link", source, target),
                 self._conditions.of(source, target),
                 back_seconds=self._topology.expected_seconds(target)(source) if model.tcp else None,
             )
@@ -380,6 +380,8 @@ class SimulatedNetwork:
         """End all endpoints at once, without goodbyes, because no party is left to receive them."""
         for endpoint in self._endpoints.values():
             endpoint.inbox.close()
+        self._endpoints.clear()  # so that no cycle keeps them
+        self.wires.clear()
 
     def announce_loss(self, gone: str, *, orderly: bool) -> None:
         """Send the news of a party's loss to all others, after its own messages."""

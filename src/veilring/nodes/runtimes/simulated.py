@@ -15,7 +15,7 @@ from veilring.errors import ClusterError, Deadlock, EndpointClosed, InputError, 
 from veilring.nodes.journal import Mark
 from veilring.nodes.node import Node
 from veilring.nodes.party import ForwardingParty, OneOf, Parties, Party
-from veilring.nodes.run import Job, Outcome
+from veilring.nodes.run import Job, Outcome, forget_frames
 from veilring.nodes.runtimes.tasks import TasksRuntime, play_job
 from veilring.nodes.session import Session
 from veilring.randomness import Streams
@@ -283,6 +283,7 @@ class Simulated(TasksRuntime):
 def _as_seen_from_outside(outcome: Outcome) -> Outcome:
     """Report a crashed party as lost, as the launcher of its process would."""
     if isinstance(outcome.error, EndpointClosed):
+        forget_frames(outcome.error)
         return outcome._replace(error=PeerLost(outcome.party))
     return outcome
 

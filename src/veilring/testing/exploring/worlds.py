@@ -23,7 +23,7 @@ from veilring import simulation
 from veilring.errors import Deadlock, EndlessStep, SessionTimeout, SimulationError, VeilringError
 from veilring.nodes.cluster import Cluster, lost_parties
 from veilring.nodes.journal import Journal, transcript_hash
-from veilring.nodes.run import Outcome
+from veilring.nodes.run import Outcome, forget_frames
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
 from veilring.reached import count_marks, sometimes
@@ -341,6 +341,8 @@ class _World:
         explored.failed += bool(errors)
         explored.succeeded += not errors
         self._record(outcomes)
+        for each in errors:
+            forget_frames(each.error)
         lost = lost_parties(errors)
         left = tuple(name for name in alive if name not in lost)
         # A lost party may be back: the run after the next tries all parties again.
