@@ -246,6 +246,8 @@ class Cluster:
         for name in chosen:
             if name not in self.parties:
                 raise InputError("among", name, f"some of {', '.join(self.parties)}")
+        if len(chosen) == len(self.parties):
+            return self.parties
         return Parties([name for name in self.parties if name in chosen])
 
 

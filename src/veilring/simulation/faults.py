@@ -246,7 +246,8 @@ def conditions_of(
     links: dict[tuple[str, str], list[Condition]] = {}
     for cause, fault in enumerate(faults):
         kind = FAULT_KINDS[fault.kind]
-        for condition in kind.conditions(fault, cause, rng) if kind.conditions else ():
+        if kind.conditions is not None:
+            conditions = kind.conditions(fault, cause, rng)
             for link in kind.links(fault, parties):
-                links.setdefault(link, []).append(condition)
+                links.setdefault(link, []).extend(conditions)
     return NetworkConditions(links)
