@@ -494,7 +494,8 @@ def simulate(
             with watch_steps(loop, step_seconds, lambda: loop.turns):
                 runner.run(keep_result())
         finally:
-            loop.run_until_complete(loop.shutdown_tasks())
+            if asyncio.all_tasks(loop):
+                loop.run_until_complete(loop.shutdown_tasks())
             if env is None:
                 loop.environment._queue.clear()  # noqa: SLF001  (a cycle keeps the environment)
     return results[0]
