@@ -337,6 +337,11 @@ class SimulatedNetwork:
         wire = self.wires[source, target] = Wire(source, self.endpoint(target), self.routes)
         return wire
 
+    def unblock(self, sender: str, receiver: str) -> None:
+        """Let sends of a party that wait for another one try again."""
+        if sender in self._endpoints:
+            self._endpoints[sender].unblock(receiver)
+
     def revive(self, name: str) -> "SimulatedEndpoint":
         """Let a party that crashed return with a new endpoint, connected to all others.
 
@@ -446,7 +451,7 @@ class Wire:
         """Make room for a frame, because one was read or lost."""
         self.frames -= 1
         if self.frames == QUEUED_FRAMES_MAX - 1:
-            self._receiver.network.endpoint(self._source).unblock(self._receiver.name)
+            self._receiver.network.unblock(self._source, self._receiver.name)
 
 
 class SimulatedEndpoint(InProcessEndpoint):
@@ -464,9 +469,9 @@ class SimulatedEndpoint(InProcessEndpoint):
 
     def _post(self, to: str, frame: bytes) -> bool:
         """Send a frame if there is room for it; return whether there was."""
+        self.check_open(to)  # first: a network that was shut down knows no parties
         wire = self._wires.get((self.name, to)) or self.network.connect(self.name, to)
         check_size(len(frame))
-        self.check_open(to)
         return wire.carry(self, bytes(frame))
 
     @override
