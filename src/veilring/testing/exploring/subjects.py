@@ -192,6 +192,7 @@ class SystemSubject(Subject):
     sums_share: float = 0.5
     secure_sum: Role = secure_sum
     prepared: Prepared = field(init=False)
+    _enough: dict[tuple[str, ...], bool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         # The world's seed decides the events; the division of rows is the same in all worlds.
@@ -223,7 +224,10 @@ class SystemSubject(Subject):
 
     @override
     def can_do_with(self, parties: Sequence[str]) -> bool:
-        return self._setup.can_do_with(parties)
+        some = tuple(parties)  # the same ones run after run
+        if some not in self._enough:
+            self._enough[some] = self._setup.can_do_with(some)
+        return self._enough[some]
 
     @override
     def own(self) -> Sequence[object]:
