@@ -189,7 +189,7 @@ class Envelope:
         if len(fields) != len(names):
             raise FrameError(f"{self.kind} has {len(names)} fields, not {len(fields)}")
         try:
-            return message_type(**dict(zip(names, fields, strict=True)))
+            return message_type(**dict(zip(names, fields)))  # noqa: B905  (as long, and twice as fast)
         except InputError as error:
             raise FrameError(str(error)) from None
 
