@@ -4,7 +4,7 @@
 
 runs it for an hour. Every connection of three members, of a survey and of their clients goes
 through a proxy that cuts, freezes, delays and throttles it, one weather after another. After each
-one, the deployment has to recover by itself.
+one, the deployment has to recover.
 """
 
 import asyncio
@@ -335,4 +335,4 @@ class Storm:
 if __name__ == "__main__":
     minutes = float(sys.argv[1])
     with tempfile.TemporaryDirectory() as place:
-        print(asyncio.run(Storm(Path(place), 1).run(60 * minutes)))  # noqa: T201
+        print(asyncio.run(Storm(Path(place), 1).run(60 * minutes)))  # noqa: T201  (the result of a run by hand)
