@@ -16,9 +16,11 @@ from veilring.cli.options import (
     PartiesCount,
     RandomSeed,
     ReadingFile,
+    ReadingFiles,
     SchemaFile,
     TermsFile,
     Workers,
+    readings_of,
 )
 from veilring.errors import InputError
 
@@ -234,14 +236,7 @@ def compare_command(
         typer.Option(help="Number of bins of each feature's range. Default: the system's."),
     ] = None,
     schema: SchemaFile = None,
-    reading: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[FILE=]READING.toml",
-            help="TOML file with the particulars of the table's file, by which the schema reads it;"
-            " with several files, after the file that it is for. May be repeated.",
-        ),
-    ] = None,
+    reading: ReadingFiles = None,
     terms: TermsFile = None,
     tolerated: Annotated[
         int | None,
@@ -316,7 +311,7 @@ def compare_command(
 
     require_names(measure or (), MEASURES)
     first, *others = data
-    readings = _readings(reading or (), data)
+    readings = readings_of(reading, data)
     pooled = _load_each(data, schema or terms, readings, label) if others else None
     given = {"radius": radius, "tau": tau, "bins": bins}
     question = make_question(
@@ -358,18 +353,6 @@ def compare_command(
         if pooled is None:
             show_columns(question.data, **question.columns)
         _show(comparison, measure or ())
-
-
-def _readings(given: "Sequence[str]", files: "Sequence[str]") -> dict[str, str]:
-    """Return the reading of each file that has one."""
-    found = dict[str, str]()
-    for each in given:
-        file, equals, path = each.rpartition("=") if len(files) > 1 else (files[0], "=", each)
-        if not equals or file not in files:
-            allowed = f"FILE=READING.toml, with one of the files {', '.join(files)}"
-            raise InputError("--reading", each, allowed)
-        found[file] = path
-    return found
 
 
 def _load_each(

@@ -14,13 +14,14 @@ from veilring.cli.options import (
     LabelColumn,
     MeasureNames,
     ProtocolName,
-    ReadingFile,
+    ReadingFiles,
     RunFolder,
     ScenarioName,
     SchemaFile,
     Settings,
     Workers,
     protocol_settings,
+    readings_of,
     runtime_settings,
     table_settings,
 )
@@ -148,7 +149,7 @@ def run_command(
     label: LabelColumn = None,
     separator: CellSeparator = ",",
     schema: SchemaFile = None,
-    reading: ReadingFile = None,
+    reading: ReadingFiles = None,
     overrides: Settings = None,
     measure: MeasureNames = None,
     as_json: Annotated[
@@ -200,11 +201,12 @@ def run_command(
     from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
     first, *others = scenario
-    settings = [*protocol_settings(protocol), *_own_files(others)]
+    readings = readings_of(reading, scenario)
+    settings = [*protocol_settings(protocol), *_own_files(others, readings)]
     settings += [*(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
-    settings += table_settings(label, separator, schema, reading)
+    settings += table_settings(label, separator, schema, readings.get(first))
     require_names(measure or ())
     loaded = load_experiment(first, settings)
     if isinstance(loaded, RoleScenario):
@@ -228,8 +230,8 @@ def run_command(
     from veilring.cli import console
 
     table = loaded.data if isinstance(loaded, Scenario) else None
-    if table is not None:
-        console.show_notes(table.source, *table.others, **table.columns)
+    for each in () if table is None else table.files:
+        console.show_notes(each.source, **each.columns)
     with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
@@ -240,11 +242,16 @@ def run_command(
     _show(report, measure or ())
 
 
-def _own_files(others: "Sequence[str]") -> list[str]:
+def _own_files(others: "Sequence[str]", readings: "Mapping[str, str]") -> list[str]:
     """Return the scenario keys by which each party has a file of its own, as `Settings`."""
     if not others:
         return []
-    return [f"data.others={json.dumps(others)}", f"parties.count={1 + len(others)}"]
+    given = {
+        "data.others": others,
+        "data.other_readings": [readings.get(file, "") for file in others] if readings else [],
+        "parties.count": 1 + len(others),
+    }
+    return [f"{key}={json.dumps(value)}" for key, value in given.items()]
 
 
 def _show(report: "Report | RoleReport", measures: "Sequence[str]") -> None:
