@@ -16,7 +16,6 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "polars": "parquet",
     "psycopg": "postgres",
     "pyproj": "geo",
-    "ray": "ray",
     "sentence_transformers": "text",
     "simpy": "lab",
     "sklearn": "lab",

@@ -255,7 +255,7 @@ def tally_command(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Where to sum the reports: local (processes), dask or ray. Default: this process."
+            help="Where to sum the reports: local (processes) or dask. Default: this process."
         ),
     ] = None,
     workers: Workers = None,
@@ -283,7 +283,7 @@ def tally_command(
 
     if engine is None and (workers, dask_address) != (None, None):
         raise InputError.because(
-            "workers need an engine; give --engine local, dask or ray", field="engine"
+            "workers need an engine; give --engine local or dask", field="engine"
         )
     tally = tally_parquet
     if engine is not None:
