@@ -105,10 +105,7 @@ def test_each_command_and_module_names_the_package_to_install(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "package",
-    ["matplotlib", pytest.param("polars", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("package", ["matplotlib", pytest.param("polars", marks=pytest.mark.slow)])
 def test_a_command_without_one_package_names_it(package: str, tmp_path: Path) -> None:
     """The command names a missing package before it runs."""
     for command, code, said in hiding([package], SINGLE[package], (), tmp_path):
