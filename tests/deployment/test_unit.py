@@ -1,7 +1,9 @@
-"""The unit for systemd: its settings, and the command that it starts."""
+"""The unit for systemd and the alerts: their settings, and the command that the unit starts."""
 
+import asyncio
 import configparser
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -12,10 +14,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.cli.invoking import refused
+import yaml
+from tests.cli.invoking import done, refused
 from tests.deployment.commands import SECONDS, Deploy
 
 from veilring.cli.app import EXIT_INPUT
+from veilring.deployment import load_config_of
+from veilring.deployment.owner import OwnerConfig, serve_owner
 from veilring.deployment.status import READY, STOPPING
 
 UNIT: Final = Path(__file__).parents[2] / "deploy" / "veilring@.service"
@@ -48,6 +53,25 @@ def test_systemd_accepts_the_unit_and_finds_little_exposed(tmp_path: Path) -> No
             timeout=SECONDS,
         )
         assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+
+
+async def test_each_alert_is_explained_and_uses_a_metric_of_a_party(deploy: Deploy) -> None:
+    """The guide has a line for each alert, and an alert watches only metrics that exist."""
+    (group,) = yaml.safe_load((UNIT.parent / "alerts.yaml").read_text())["groups"]
+    guide = (UNIT.parents[1] / "docs" / "how-to" / "hospital.md").read_text(encoding="utf-8")
+    alerts = {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    assert [*alerts] == re.findall(r"^\| (Veilring\w+) \|", guide, re.MULTILINE)
+    folder = deploy("owner").folder
+    config = load_config_of(folder / "owner.toml", OwnerConfig, "veilring serve")
+    ready = asyncio.Event()
+    serving = asyncio.create_task(serve_owner(config, on_ready=lambda _: ready.set()))
+    await ready.wait()
+    shown = await asyncio.to_thread(done, "status", folder / "owner.toml", "--metrics")
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    known = set(re.findall(r"^# TYPE (\w+)", shown, re.MULTILINE))
+    assert {name for each in alerts.values() for name in re.findall(r"veilring_\w+", each)} <= known
 
 
 def test_a_wrong_file_does_not_restart_the_unit(tmp_path: Path) -> None:
