@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -57,7 +58,7 @@ class Containers:
         for name in names:
             self.start(name)
         for name in names:
-            wait_until(lambda name=name: self.is_healthy(name))  # type: ignore[misc]
+            wait_until(partial(self.is_healthy, name))
 
     def is_healthy(self, name: str) -> bool:
         """Return whether the health check of a running service succeeds."""

@@ -261,11 +261,12 @@ def estimate_stored(
         StoreFailed: If a store cannot be read, or its sums do not match its reports.
     """
     terms = SurveyTerms.load(Path(config.terms))
-    with ExitStack() as stack, _store_errors():
-        opened = [
-            stack.enter_context(closing(open_report_store(where, terms.task, read_only=True)))
-            for where in (config.state, *stores)
-        ]
+    with ExitStack() as stack:
+        with _store_errors():
+            opened = [
+                stack.enter_context(closing(open_report_store(where, terms.task, read_only=True)))
+                for where in (config.state, *stores)
+            ]
         if recount or without or stores:
             read = recount_all(opened, without=without)
         else:

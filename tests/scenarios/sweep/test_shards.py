@@ -60,7 +60,7 @@ def test_merged_shards_are_the_bytes_of_one_machine(
 
 
 def test_a_repeated_shard_runs_nothing_again(shards: tuple[Path, ...]) -> None:
-    """A pod that is started once more ends at once, and changes no byte of its journal."""
+    """A pod that is started again ends at once, and changes no byte of its journal."""
     out, before = shards[0].with_name("out.parquet"), shards[0].read_bytes()
     again = run_sweep(PLAN, out, engine=IN_PROCESS, shard=f"0/{SHARDS}")
     assert (again.kept, shards[0].read_bytes()) == (3, before)
@@ -176,7 +176,7 @@ def _calls(cluster: str, folder: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("cluster", COMMANDS)
 def test_the_jobs_of_a_cluster_are_all_shards(cluster: str, tmp_path: Path) -> None:
-    """The jobs differ only in the shard, and their file counts as many as there are shards."""
+    """The jobs differ only in the shard, and their file has a job for each shard."""
     calls = _calls(cluster, tmp_path)
     places = {call.index("--shard") + 1 for call in calls}
     assert len(places) == 1
