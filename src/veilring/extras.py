@@ -14,6 +14,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "matplotlib": "plot",
     "networkx": "lab",
     "polars": "parquet",
+    "prometheus_client": "metrics",
     "psycopg": "postgres",
     "pyproj": "geo",
     "sentence_transformers": "text",

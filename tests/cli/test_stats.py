@@ -80,6 +80,7 @@ def test_all_kinds_are_computed_from_files(tmp_path: Path, files: list[Path]) ->
     assert sum(results["group-means"]["rows"]) == 90
     assert found["cost"] == found["forecast"]
     assert found["promise"]["epsilon"] is None
+    assert found["paragraph"].startswith("The system `statistics` protects")
 
 
 def test_one_file_is_dealt_to_parties(tmp_path: Path, files: list[Path]) -> None:
@@ -89,6 +90,7 @@ def test_one_file_is_dealt_to_parties(tmp_path: Path, files: list[Path]) -> None
         text = done("stats", plan, files[0], "--parties", str(parties), "--runtime", "simulated")
         assert text.startswith("mean age\n")
         assert "ε = 500" in text
+        assert "\nThe system `statistics` protects" in text
     assert "2 rounds" in done("stats", plan, files[0], "--parties", "3", "--forecast")
 
 

@@ -244,6 +244,14 @@ def test_a_wrong_cell_is_named_with_its_line_and_a_remedy(
     assert re.search(says, wrong[0].text)
 
 
+def test_a_file_without_rows_is_not_wrong(tmp_path: Path) -> None:
+    """A party may take part without rows, so the check only notes that there are none."""
+    columns: dict[str, list[object]] = {name: [] for name in patients(1, default_rng(1))}
+    found = check_file(SCHEMA, read_file(write(tmp_path / "rows.csv", columns)))
+    assert "there are no rows" in found[0].text
+    assert not any(each.is_wrong for each in found)
+
+
 def test_one_wrong_cell_among_decimal_commas_is_named(tmp_path: Path) -> None:
     """A point for thousands in one cell does not make the commas of all others unreadable."""
     columns = patients(9, default_rng(1))

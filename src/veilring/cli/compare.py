@@ -151,7 +151,7 @@ def _show_tuned(found: "Tuned") -> None:
         f"{found.rows:,} public rows, {found.queries:,} queries in each of {found.splits} splits:"
         f" the best of {len(found.tried)} choices"
     )
-    table = Table("parameters", "accuracy")
+    table = Table("parameters", found.score)
     for each in found.tried[:_SHOWN]:
         table.add_row(parameters_text(each.parameters) or "unchanged", percent(each.mean))
     console = make_console()
@@ -413,9 +413,9 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
 
     from veilring.cli.console import make_console
     from veilring.scenarios.comparison.page import (
-        HEADINGS,
         NUMBERS,
         cells,
+        headings,
         limits,
         promises,
         setting,
@@ -423,7 +423,7 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     decision = comparison.decision
-    for heading in (*HEADINGS, *measures):
+    for heading in (*headings(comparison.facts.wording), *measures):
         number = heading in {*NUMBERS, *measures}
         side: Literal["right", "left"] = "right" if number else "left"
         table.add_column(
@@ -431,7 +431,7 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
         )
     for line in comparison.lines:
         style = "bold" if line.key == decision.key else None
-        row = cells(line, decision, measures).values()
+        row = cells(line, decision, measures)
         table.add_row(*row, style="dim" if line.in_hindsight else style)
     console = make_console()
     # A narrower table would cut numbers off.

@@ -14,6 +14,7 @@ from veilring.errors import InputError
 from veilring.nodes import RuntimeName
 
 if TYPE_CHECKING:
+    from veilring.protocols.promise import Promise
     from veilring.protocols.statistics.terms import PlanTerms
     from veilring.scenarios.stats import Answer
 
@@ -101,7 +102,7 @@ def stats_command(
         return
     answer = _compute(terms, files, count, runtime, seed)
     costs = {"cost": answer.cost, "forecast": answer.forecast, "transcript": answer.transcript}
-    _show(terms, answer.value, {"promise": answer.promise, **costs}, as_json=as_json)
+    _show(terms, answer.value, {**_guarantee(answer.promise), **costs}, as_json=as_json)
 
 
 def _compute(
@@ -131,7 +132,14 @@ def _ask(config: Path, files: Sequence[Path], *, as_json: bool) -> None:
         message = "running parties have their own rows; leave ROWS out, or give a plan"
         raise InputError.because(message, field="ROWS")
     asked = asyncio.run(perform(config, "statistics"))
-    _show(asked.terms, asked.results, {"promise": asked.promise}, as_json=as_json)
+    _show(asked.terms, asked.results, _guarantee(asked.promise), as_json=as_json)
+
+
+def _guarantee(promise: "Promise") -> dict[str, Any]:
+    """Return a guarantee, and its paragraph for a data-protection assessment."""
+    from veilring.deployment.config import STATISTICS
+
+    return {"promise": promise, "paragraph": promise.paragraph(STATISTICS)}
 
 
 def _show(
@@ -155,6 +163,7 @@ def _show(
     typer.echo(f"\n{facts['promise']}")
     if "cost" in facts:
         typer.echo(f"{'cost':<14}{facts['cost']}")
+    typer.echo(f"\n{facts['paragraph']}")
 
 
 def _columns(terms: Mapping[str, Any]) -> list[str]:
