@@ -40,10 +40,11 @@ def _service() -> configparser.SectionProxy:
 
 
 @needs_systemd
-def test_systemd_accepts_the_unit_and_finds_little_exposed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", sorted(UNIT.parent.glob("*.service")), ids=lambda unit: unit.name)
+def test_systemd_accepts_a_unit_and_finds_little_exposed(unit: Path, tmp_path: Path) -> None:
     """An instance of the template has no warning, and an exposure below 2 of 10."""
-    instance = tmp_path / "veilring@ada.service"
-    instance.write_text(UNIT.read_text().replace(PROGRAM, "/bin/true"))
+    instance = tmp_path / unit.name.replace("@", "@ada")
+    instance.write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
     for command in ("verify", "security --offline=true --threshold=20 --no-pager"):
         ran = subprocess.run(
             ["systemd-analyze", *command.split(), instance],  # noqa: S607  (where a system has it)
