@@ -90,6 +90,8 @@ def _cases(shards: tuple[Path, ...], folder: Path) -> Iterator[tuple[list[Path],
         [first, halved],
         f"shard 1/2 ({halved}) and shard 0/5 ({first}) divide the sweep differently",
     )
+    many = _changed(second, folder / "many.journal", shard="1/999999999")
+    yield [many], "missing: 0/999999999, 2/999999999, "
     older = _changed(second, folder / "older.journal", veilring="0.0.9")
     yield [first, older], f'{older} is from another version: its veilring is "0.0.9", not '
     short = folder / "short.journal"
@@ -100,6 +102,13 @@ def _cases(shards: tuple[Path, ...], folder: Path) -> Iterator[tuple[list[Path],
     )
     whole = _changed(second, folder / "whole.journal", shard=None)
     yield [first, whole], f"{whole} belongs to a whole sweep"
+    for name, header in (
+        ("none", {"grid": 3}),
+        ("last", {"shard": "1/1"}),
+        ("zero", {"shard": "0/0"}),
+    ):
+        odd = _changed(first, folder / f"{name}.journal", **{"shard": "0/1"} | header)
+        yield [odd], f"line 1 of {odd} was not written by a sweep"
     nonsense = folder / "nonsense.journal"
     nonsense.write_bytes(b"PAR1")
     yield [nonsense], f"line 1 of {nonsense} was not written by a sweep"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from importlib import metadata
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -61,6 +61,7 @@ _SUFFIX: Final = ".parquet"
 _SHARD: Final = "shard"
 _SHARDS: Final = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _VERSION: Final = "veilring"
+_SHOWN: Final = 20  # missing shards, which fit in a few lines
 
 
 class Files:
@@ -373,10 +374,7 @@ def merge_shards(paths: Sequence[Path], out: Path) -> int:
     files = open_files(out)
     shards = [_read_shard(path) for path in paths]
     _require_all(shards)
-    sweep = shards[0].sweep
-    grid = {key: tuple(values) for key, values in sweep["grid"].items()}
-    trials, seed = sweep["trials"], sweep["seed"]
-    places = [place for point in points(grid) for place in places_at(point, trials, seed)]
+    places = _places_of(shards[0])
     outcomes = dict[str, CellOutcome]()
     for shard in shards:
         own = [place.name for place in places[shard.index :: shard.count]]
@@ -387,6 +385,16 @@ def merge_shards(paths: Sequence[Path], out: Path) -> int:
         outcomes |= found
     write_results(files, places, outcomes)
     return len(places)
+
+
+def _places_of(shard: _Shard) -> list[Place]:
+    """Return the places of all cells of the sweep to which a shard belongs."""
+    try:
+        grid = {key: tuple(values) for key, values in shard.sweep["grid"].items()}
+        trials, seed = shard.sweep["trials"], shard.sweep["seed"]
+        return [place for point in points(grid) for place in places_at(point, trials, seed)]
+    except (LookupError, TypeError, AttributeError):
+        raise _unmergeable(_broken(shard.path, 1)) from None
 
 
 def _read_shard(path: Path) -> _Shard:
@@ -404,6 +412,8 @@ def _read_shard(path: Path) -> _Shard:
         raise _unmergeable(f"{path} is from another version: its {differs}; run its shard again")
     outcomes = (_outcome(path, number, line) for number, line in enumerate(lines[1:], start=2))
     index, count = map(int, found.groups())
+    if index >= count:
+        raise _unmergeable(_broken(path, 1))
     return _Shard(path, index, count, sweep, {each.cell: each for each in outcomes})
 
 
@@ -418,9 +428,10 @@ def _require_all(shards: Sequence[_Shard]) -> None:
         if other := by_index.get(shard.index):
             raise _unmergeable(f"{shard} is given twice, also as {other.path}")
         by_index[shard.index] = shard
-    missing = [f"{index}/{first.count}" for index in range(first.count) if index not in by_index]
-    if missing:
-        raise _unmergeable(f"these shards are missing: {', '.join(missing)}")
+    if missing := first.count - len(by_index):
+        absent = (f"{n}/{first.count}" for n in range(first.count) if n not in by_index)
+        more = f" and {missing - _SHOWN:,} more" if missing > _SHOWN else ""
+        raise _unmergeable(f"these shards are missing: {', '.join(islice(absent, _SHOWN))}{more}")
 
 
 def _unmergeable(text: str) -> InputError:
