@@ -41,7 +41,7 @@ def lock(session: nox.Session) -> None:
         chosen = (f"--extra={extra}" for extra in extras)
         session.run(*compiling, *platforms, *header, *chosen, *options, "-o", name)
 
-    write("constraints.txt", (*HASHED["requirements.lock"], "benchmark", "ray"), *session.posargs)
+    write("constraints.txt", (*HASHED["requirements.lock"], "benchmark"), *session.posargs)
     for name, extras in HASHED.items():
         write(name, extras, "--generate-hashes", "--no-annotate", "-c", "constraints.txt")
 

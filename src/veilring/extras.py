@@ -17,7 +17,6 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "prometheus_client": "metrics",
     "psycopg": "postgres",
     "pyproj": "geo",
-    "ray": "ray",
     "sentence_transformers": "text",
     "simpy": "lab",
     "sklearn": "lab",
