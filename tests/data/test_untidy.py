@@ -246,7 +246,7 @@ def test_a_wrong_cell_is_named_with_its_line_and_a_remedy(
 
 
 def test_a_file_without_rows_is_not_wrong(tmp_path: Path) -> None:
-    """A party may take part without rows, so the check only notes that there are none."""
+    """A party may take part without rows, so the check only notes it."""
     columns: dict[str, list[object]] = {name: [] for name in patients(1, default_rng(1))}
     found = check_file(SCHEMA, read_file(write(tmp_path / "rows.csv", columns)))
     assert "there are no rows" in found[0].text
@@ -278,7 +278,7 @@ def test_all_words_and_codes_to_translate_are_shown_at_once(tmp_path: Path) -> N
 def test_a_reading_of_other_columns_is_wrong(
     reading: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
-    """A misspelt or reversed name would otherwise change nothing, unnoticed."""
+    """A wrong or reversed name would otherwise change nothing, unnoticed."""
     columns = {name: [*cells] for name, cells in patients(9, default_rng(1)).items()}
     if "names" in reading:
         columns = {"Alter" if name == "age" else name: cells for name, cells in columns.items()}

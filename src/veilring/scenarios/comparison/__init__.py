@@ -95,8 +95,8 @@ class Right:
     """The credit of the baselines for each held-out row, shape (rows,) each.
 
     Attributes:
-        pooled: Of the nearest rows of all parties.
-        majority: Of the most frequent class, or of the mean of all numbers.
+        pooled: The credit of the nearest rows of all parties.
+        majority: The credit of the majority class, or of the mean of all numbers.
         measures: The values of measures of each baseline, by its key.
     """
 
