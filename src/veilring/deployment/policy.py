@@ -45,7 +45,6 @@ from veilring.privacy.budgets import AMOUNT_MAX, from_units, to_units
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Section, StateFile, open_state_file
 from veilring.protocols.admission import Admission, Admitted, Asked, admit_all
-from veilring.protocols.digests import digest_of
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.registry import system_names
 from veilring.protocols.requests import charging
@@ -373,9 +372,8 @@ class _Admitted(Admitted):
                 if trail is not None:
                     entry = self._entry(session)
                     entry |= {"charged": connection is not None, "peers": list(peers)}
-                    self._number = trail.append(
-                        _ADMITTED, entry, answer=answer, connection=transaction
-                    )
+                    kind = _ADMITTED if answer is None else _ANSWERED
+                    self._number = trail.append(kind, entry, answer=answer, connection=transaction)
         self._has_answer = answer is not None
 
     @override
@@ -387,15 +385,15 @@ class _Admitted(Admitted):
         with self._gate.storing():
             if self._number:
                 trail.append(_ANSWERED, entry, answer=answer)
-            else:  # it was stored
-                same = (_ANSWERED, asked.peer, asked.client, digest_of(answer))
+            else:
+                same, entry["stored"] = (asked.peer, asked.client, entry["request"]), True
                 trail.append_once(same, _ANSWERED, entry, answer=answer)
         self._has_answer = True
 
     @override
     def refuse(self, rule: str, about: str = "budget") -> None:
         if self._gate.trail is not None:
-            same = (_REFUSED, self._asked.peer or self._asked.client, about)
+            same = (self._asked.peer or self._asked.client, about)
             with self._gate.storing():
                 self._gate.trail.append_once(same, _REFUSED, self._entry() | {"rule": rule})
 
@@ -412,8 +410,9 @@ class _Admitted(Admitted):
 
     def _entry(self, session: bytes = b"") -> dict[str, object]:
         """Return the fields of each entry of the request."""
-        asked, request = self._asked, self._request
+        asked, request, trail = self._asked, self._request, self._gate.trail
         return {
+            "request": asked.request and trail and trail.name_request(asked.request),
             "client": asked.client,
             "peer": asked.peer,
             "service": asked.service,

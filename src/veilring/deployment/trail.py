@@ -62,6 +62,7 @@ _SIGNING: Final = ec.ECDSA(hashes.SHA256())
 _CURVE: Final = ec.SECP256R1()
 _SALT_BYTES: Final = 16
 _KEY_BYTES: Final = 32
+_REQUESTS: Final = b"request"  # separates their hashes from the salts
 _SQLITE: Final = b"SQLite format 3\0"
 _LINES: Final = "SELECT line FROM trail ORDER BY number"
 _LAST: Final = "SELECT number, line FROM trail ORDER BY number DESC LIMIT 1"
@@ -143,6 +144,12 @@ class Trail:
                 return
             number = self.append(kind, fields, answer=answer)
             self._repeats[same] = _Repeats(number, self._server.clock())
+
+    def name_request(self, content: bytes) -> str:
+        """Return a name for a request, the same each time, from which nobody can guess it."""
+        return blake2b(
+            content, key=self._salts, digest_size=_SALT_BYTES, person=_REQUESTS
+        ).hexdigest()
 
     def _enter(
         self,
@@ -344,13 +351,16 @@ class _Chain:
         return is_vouched or _is_signed(entry, signature, self._key)
 
 
-def export_trail(path: Path, to: Path, server: Server) -> Verified:
+def export_trail(
+    path: Path, to: Path, identity: Identity, roster: Roster, now: datetime
+) -> Verified:
     """Write the trail of a state file to a new file, with a last line signed over all.
 
     Nothing is written unless the trail is complete and unchanged.
 
     Args:
-        server: The party, which signs.
+        identity: The key of the party, which signs.
+        now: The time, with its zone.
 
     Raises:
         StoreFailed: As in `verify_trail`.
@@ -358,13 +368,11 @@ def export_trail(path: Path, to: Path, server: Server) -> Verified:
     require(not to.exists(), "file", to, "the path of a file that does not exist")
     with read_trail(path) as lines:
         every = list(lines)
-    found = verify_trail(every, server.roster, is_export=False)
-    name = server.name
+    found, name = verify_trail(every, roster, is_export=False), identity.name
     require(found.party == name, "identity", name, f"the key of {found.party}, whose trail it is")
-    key = {_KEY: _point(server.identity)}
-    end = _entry(found.entries + 1, server.clock(), every[-1], _END, key)
+    end = _entry(found.entries + 1, now, every[-1], _END, {_KEY: _point(identity)})
     with open_private(to, "x") as file:
-        file.writelines(f"{line}\n" for line in [*every, _signed(end, server.identity)])
+        file.writelines(f"{line}\n" for line in [*every, _signed(end, identity)])
     return found
 
 

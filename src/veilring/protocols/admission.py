@@ -33,6 +33,8 @@ class Asked(NamedTuple):
         service: The service that was asked.
         peer: The peer that has opened the session, if it is not the client.
         session: The name of that session.
+        request: The content or the key of the request, by which it is known again. Only a hash of
+            it with a secret key is kept.
     """
 
     client: str
@@ -42,6 +44,7 @@ class Asked(NamedTuple):
     service: str = ""
     peer: str = ""
     session: bytes = b""
+    request: bytes = b""
 
 
 class Admitted:

@@ -83,8 +83,6 @@ _R = TypeVar("_R")
 _log = logging.getLogger("veilring.member")
 
 _RESULT: Final = "result"
-# The result belongs to all members: each decides for itself which clients get it from there.
-_MADE: Final = Asked("", 1, service=PEERS_JOIN)
 
 
 class ResultReady(Message, kind="result.ready"):
@@ -209,7 +207,8 @@ class OnceMember:
         """
         payer = client or self.node.name
         name = "" if payer in self.member.parties else payer
-        asked = Asked(name, 0, service=PEERS_RESULT, peer="" if name else payer, session=session)
+        peer = "" if name else payer
+        asked = Asked(name, 0, None, None, PEERS_RESULT, peer, session, self.content)
         with self.member.admitted(asked) as admitted:
             self._waiting.append(payer)
             try:
@@ -234,7 +233,7 @@ class OnceMember:
         if refusal is not None:
             return refusal
         is_first = self.node.name == self.convener
-        with self.member.admitted(_MADE):  # before any other member is asked
+        with self.member.admitted(self._asked()):  # before any other member is asked
             pass
         refusal = await (self._convene(payer) if is_first else self._request_making())
         if refusal is not None:
@@ -318,7 +317,7 @@ class OnceMember:
             if self._find() is not None:
                 return None
             try:
-                with self.member.admitted(_MADE) as admitted:
+                with self.member.admitted(self._asked()) as admitted:
                     lead = partial(self._lead, payer=payer, admitted=admitted)
                     return await self.member.convene(lead, payer, self.once.spare)
             except (BudgetExhausted, SessionAborted) as error:
@@ -367,12 +366,19 @@ class OnceMember:
                     raise ProtocolViolation(opener, "began a release that we cannot take part in")
                 return
             with (
-                self.member.admitted(_MADE._replace(peer=opener)) as admitted,
+                self.member.admitted(self._asked(opener)) as admitted,
                 self._paying(payer, admitted, party) as charge,
             ):
                 await party.send(opener, ResultHeld(ready=True, paid=self._has_paid))
                 if (await party.receive(ResultStart, sender=opener)).make:
                     await self._make(party, opener, charge)
+
+    def _asked(self, peer: str = "") -> Asked:
+        """Return the request for the making of the result.
+
+        The result belongs to all members: each decides for itself which clients get it from there.
+        """
+        return Asked("", 1, service=PEERS_JOIN, peer=peer, request=self.content)
 
     def _paying(
         self, payer: str, admitted: Admitted, party: Party

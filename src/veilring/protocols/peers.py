@@ -287,7 +287,7 @@ class PeerMember:
         content = self.terms + queries.astype("<f8").tobytes()
         kept = None if self.till is None else self.till.find(me, _LABELS, content)
         new = len(queries) if kept is None else 0
-        asked = Asked(payer, new, service=PEERS_ASK, session=session)
+        asked = Asked(payer, new, service=PEERS_ASK, session=session, request=content)
         with self.admitted(asked) as admitted:
             if kept is None:
                 try:

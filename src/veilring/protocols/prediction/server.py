@@ -100,7 +100,7 @@ class PredictionServer:
     ) -> PredictionAnswer:
         new = 0 if self._state.has(client, request) else len(request.queries)
         # the terms' ε covers all queries
-        asked = Asked(client, new, 0.0, service=PREDICT, session=session)
+        asked = Asked(client, new, 0.0, None, PREDICT, "", session, request.key)
         with self._admission(asked) as admitted:
             return self._state.answer(client, request, rng, admitted)
 

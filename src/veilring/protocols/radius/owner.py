@@ -116,7 +116,7 @@ class Owner:
         with charging():
             is_known = self._ledger.has(analyst, key.hex())
         new, epsilon = (0, 0.0) if is_known else (len(request.queries), price)
-        asked = Asked(analyst, new, epsilon, request.k, LABEL_SERVICE, session=session)
+        asked = Asked(analyst, new, epsilon, request.k, LABEL_SERVICE, "", session, key)
         with self._admission(asked) as admitted:
 
             def pay() -> bytes:
