@@ -1,0 +1,393 @@
+"""The trails of parties: their entries, the proof that they are whole, and what they leave out."""
+
+import datetime as dt
+import hashlib
+import json
+import sqlite3
+from contextlib import closing
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from tests.deployment.commands import PARTIES, Deploy
+from tests.deployment.members import all_served
+from tests.deployment.test_peers import written
+from tests.deployment.test_statistics import asked
+from tests.deployment.test_statistics import serve as serve_statistics
+from tests.deployment.test_statistics import written as statistics_written
+from tests.deployment.trails import NAME, NOON, Keeper, entries_of, roster_of, verified
+
+from veilring.deployment.config import Schema
+from veilring.deployment.owner import OwnerTerms
+from veilring.deployment.prediction import PredictionTerms
+from veilring.deployment.trail import REPEAT_SECONDS, TRAIL, answer_digest, export_trail, read_salt
+from veilring.errors import InputError, StoreFailed
+from veilring.privacy.ledger import LEDGER
+from veilring.privacy.statefile import open_state_file
+from veilring.protocols.admission import pack_labels
+from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.ranksearch.system import RankSearch
+from veilring.protocols.release.system import Release
+from veilring.protocols.ring.system import PrivateKNN
+from veilring.transport.roster import Roster
+
+SEED: Final = 0x7A11
+CLIENT: Final = {"client": "clerk"}
+
+
+@pytest.fixture
+def keeper() -> Keeper:
+    """Return a party that keeps a trail."""
+    return Keeper()
+
+
+@pytest.fixture
+def kept(tmp_path: Path, keeper: Keeper) -> Path:
+    """Return a state file with a trail of four entries."""
+    path = tmp_path / "ada.db"
+    with keeper.open(path) as (trail, _):
+        trail.append("refused", CLIENT | {"rule": "k: 5; the policy says 6"})
+        number = trail.append("admitted", CLIENT | {"queries": 3, "epsilon": 0.5})
+        trail.append("answered", CLIENT | {"of": number}, answer=b"the answer")
+    return path
+
+
+@pytest.fixture
+def export(tmp_path: Path, keeper: Keeper, kept: Path) -> Path:
+    """Return an export of that trail."""
+    path = tmp_path / "ada.jsonl"
+    export_trail(kept, path, keeper.identity, keeper.roster, NOON)
+    return path
+
+
+def test_an_export_is_verified_with_the_roster_alone(
+    keeper: Keeper, kept: Path, export: Path
+) -> None:
+    """It has the entries of the state file, and a last line that is signed over them."""
+    found, lines = verified(kept, keeper.roster), export.read_text().splitlines()
+    assert found == verified(export, keeper.roster)
+    assert (found.party, found.entries, found.keys) == (NAME, 4, (keeper.identity.fingerprint,))
+    assert found.head == hashlib.sha256(lines[3].encode()).hexdigest()
+    kinds = [entry["kind"] for entry in entries_of(export)]
+    assert kinds == ["start", "refused", "admitted", "answered", "end"]
+    assert entries_of(export)[:-1] == entries_of(kept)
+    assert export.stat().st_mode & 0o077 == 0
+
+
+def _require_found(path: Path, content: bytes, roster: Roster) -> None:
+    path.write_bytes(content)
+    with pytest.raises((StoreFailed, InputError)):
+        verified(path, roster)
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_each_flipped_bit_and_cut_of_an_export_is_found(
+    export: Path, keeper: Keeper, step: int
+) -> None:
+    """One bit is enough, and so is the loss of any end but that of the last line."""
+    content, roster = export.read_bytes(), keeper.roster
+    for place in range(0, 8 * (len(content) - 1), step**2):
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        _require_found(export, bytes(changed), roster)
+    for end in range(0, len(content) - 1, step**2):
+        _require_found(export, content[:end], roster)
+
+
+def test_each_removed_moved_repeated_or_cut_entry_is_found(export: Path, keeper: Keeper) -> None:
+    """No other sequence of the lines of an export passes for the export."""
+    content, roster = export.read_bytes(), keeper.roster
+    lines = content.splitlines(keepends=True)
+    count = len(lines)
+    others = [lines[:n] + lines[n + 1 :] for n in range(count)]
+    others += [[*lines[:n], lines[n], *lines[n:]] for n in range(count)]
+    for one, two in combinations(range(count), 2):
+        swapped = lines.copy()
+        swapped[one], swapped[two] = swapped[two], swapped[one]
+        others.append(swapped)
+    others += [lines[:n] for n in range(count)]
+    for other in others:
+        _require_found(export, b"".join(other), roster)
+
+
+def _forged(path: Path, statement: str, *values: object) -> None:
+    """Change a trail as a program can that writes the state file with all its marks."""
+    with closing(open_state_file(path, LEDGER, TRAIL)) as file, file.transaction() as connection:
+        connection.execute(statement, values)
+
+
+CHANGES: Final = [
+    ("UPDATE trail SET line = replace(line, 'clerk', 'clark') WHERE number = ?", range(2, 5)),
+    ("UPDATE trail SET line = line || ' ' WHERE number = ?", range(1, 5)),
+    ("DELETE FROM trail WHERE number = ?", range(1, 5)),
+    ("UPDATE trail SET number = 9 WHERE number = ?", range(1, 4)),
+    ("INSERT INTO trail SELECT 5, line FROM trail WHERE number = ?", range(1, 5)),
+]
+
+
+@pytest.mark.parametrize(("change", "numbers"), CHANGES)
+def test_changed_rows_of_a_state_file_are_found(
+    keeper: Keeper, kept: Path, change: str, numbers: range
+) -> None:
+    """Its seal detects changes by other programs; the chain also those that renew the seal.
+
+    Only a removed end needs more: the seal, the witness, or an earlier export.
+    """
+    before = kept.read_bytes()
+    for number in numbers:
+        with closing(sqlite3.connect(kept)) as other, other:
+            other.execute(change, (number,))
+        with pytest.raises(StoreFailed, match="not those that were written"):
+            verified(kept, keeper.roster)
+        with pytest.raises(StoreFailed, match="not those that were written"), keeper.open(kept):
+            pass
+        kept.write_bytes(before)
+        if not (change.startswith("DELETE") and number == 4):
+            _forged(kept, change, number)
+            with pytest.raises(StoreFailed, match=r"entry \d of the trail"):
+                verified(kept, keeper.roster)
+        kept.with_name("ada.db.lock").unlink(missing_ok=True)
+        kept.write_bytes(before)
+
+
+def test_an_older_state_file_is_found(keeper: Keeper, kept: Path) -> None:
+    """The witness beside it knows of later transactions."""
+    before = kept.read_bytes()
+    with keeper.open(kept):
+        pass
+    assert verified(kept, keeper.roster).entries == 5
+    kept.write_bytes(before)
+    with pytest.raises(StoreFailed, match="its last 1 transactions are missing"):
+        verified(kept, keeper.roster)
+
+
+def test_a_renewed_key_continues_the_trail(tmp_path: Path, keeper: Keeper) -> None:
+    """A roster with the present or the previous key verifies all entries, of earlier keys too.
+
+    A key that was renewed while the party ran has a signature by the key before it.
+    """
+    path, today = tmp_path / "ada.db", NOON.date()
+    first = keeper.identity
+    with keeper.open(path) as (trail, _):
+        trail.append("admitted", CLIENT)
+        keeper.renew()
+        trail.append("admitted", CLIENT)
+    second = keeper.renew()
+    assert [entry["kind"] for entry in entries_of(path)] == ["start", "admitted", "key", "admitted"]
+    for known in (first, second):
+        found = verified(path, roster_of(known))
+        assert found.keys == (first.fingerprint, second.fingerprint)
+    with keeper.open(path):  # with the third key
+        pass
+    third = keeper.roster
+    assert verified(path, third).keys[2:] == (keeper.identity.fingerprint,)
+    assert verified(path, third.replacing(roster_of(second), today, today)).entries == 5
+    for stranger in (first, second, make_stranger()):
+        with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
+            verified(path, roster_of(stranger))
+    keeper.renew()
+    later = keeper.roster.replacing(third, today, today)
+    assert verified(path, later).entries == 5
+
+
+def make_stranger() -> Any:
+    """Return a key of the same name that the party never had."""
+    return Keeper().identity
+
+
+def test_nobody_continues_a_trail_with_another_key(
+    tmp_path: Path, keeper: Keeper, kept: Path, export: Path
+) -> None:
+    """A copy of the state file with another key makes no trail that the roster accepts."""
+    thief = Keeper()
+    with thief.open(kept) as (trail, _):
+        trail.append("admitted", CLIENT)
+    with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
+        verified(kept, keeper.roster)
+    out = tmp_path / "stolen.jsonl"
+    export_trail(kept, out, thief.identity, thief.roster, NOON)
+    with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
+        verified(out, keeper.roster)
+    assert verified(export, keeper.roster).entries == 4
+    with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
+        export_trail(kept, tmp_path / "x.jsonl", keeper.identity, keeper.roster, NOON)
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_equal_events_share_an_entry(tmp_path: Path, keeper: Keeper) -> None:
+    """A client that repeats itself adds two entries in `REPEAT_SECONDS`, whatever it does."""
+    path = tmp_path / "ada.db"
+    with keeper.open(path) as (trail, _):
+        for _ in range(3):
+            for _ in range(1000):
+                trail.append_once("ann", "refused", {"client": "ann"})
+            trail.append_once("bob", "refused", {"client": "bob"})
+            keeper.now += dt.timedelta(seconds=REPEAT_SECONDS)
+        trail.append("admitted", CLIENT)
+        keeper.now -= dt.timedelta(days=1)  # a clock that was set back delays nothing
+        trail.append_once("ann", "refused", {"client": "ann"})
+    shown = [
+        (each["kind"], each.get("client"), each.get("of"), each.get("times"))
+        for each in entries_of(path)[1:]
+    ]
+    both = [("refused", "ann", None, None), ("refused", "bob", None, None)]
+    repeats = [("repeated", None, number, 999) for number in (2, 5, 8)]
+    again = [("admitted", "clerk", None, None), ("refused", "ann", None, None)]
+    assert shown == [*both, repeats[0], *both, repeats[1], *both, repeats[2], *again]
+    assert verified(path, keeper.roster).entries == len(shown) + 1
+
+
+def test_a_salt_opens_one_entry(tmp_path: Path, keeper: Keeper) -> None:
+    """Equal answers have different hashes, and the salt of one entry tells nothing of another."""
+    path, labels = tmp_path / "ada.db", np.array([2, 0, 1])
+    with keeper.open(path) as (trail, _):
+        numbers = [trail.append("answered", CLIENT, answer=pack_labels(labels)) for _ in range(2)]
+    salts = [read_salt(path, number) for number in numbers]
+    found = [entry["answer"] for entry in entries_of(path)[1:]]
+    packed = np.array([2, 0, 1], "<i8").tobytes()
+    assert found == [answer_digest(salt, packed) for salt in salts]
+    assert len({*found, *salts}) == 4
+    for number in (0, 4):
+        with pytest.raises(InputError, match="the number of an entry, up to 3"):
+            read_salt(path, number)
+
+
+def _fail(_number: int) -> None:
+    raise ZeroDivisionError
+
+
+def test_an_entry_is_as_durable_as_its_transaction(tmp_path: Path, keeper: Keeper) -> None:
+    """One that fails leaves no entry, closes the file, and lets nothing more leave."""
+    path = tmp_path / "ada.db"
+    with keeper.open(path) as (trail, file):
+        trail.append_once("ann", "answered", CLIENT, answer=b"!")
+        with pytest.raises(ZeroDivisionError), file.transaction() as connection:
+            _fail(trail.append("admitted", CLIENT, connection=connection))
+        for act in (trail.append, partial(trail.append_once, "ann")):
+            with pytest.raises(InputError, match="is closed"):
+                act("answered", CLIENT, answer=b"!")
+    assert [entry["kind"] for entry in entries_of(path)] == ["start", "answered"]
+
+
+FIELDS: Final = {
+    *("number", "time", "previous", "kind", "signature", "client", "peer", "service", "session"),
+    *("request", "system", "reveal", "k", "queries", "epsilon", "charged", "stored", "peers"),
+    *("of", "answer"),
+}
+"""The fields of entries about requests, none of which is a row, a query or a label."""
+SYSTEMS: Final = {
+    "ring": (PrivateKNN(), None),
+    "rank-search": (RankSearch(reveal="label"), None),
+    "votes": (NoisyVotes(epsilon=1.0, radius=0.3), 10.0),
+    "release": (Release(epsilon=1.0), 10.0),
+}
+
+
+def only(entries: list[Any]) -> dict[str, Any]:
+    """Return the one entry in a list."""
+    (found,) = entries
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+async def test_an_answer_of_members_is_traced_to_all_of_them(tmp_path: Path, name: str) -> None:
+    """The asked member entered the answer, and each member its session, price and peers.
+
+    A repeated request has the same name; its stored answer costs nothing and is entered once.
+    Neither labels nor queries are in a trail.
+    """
+    system, budget = SYSTEMS[name]
+    deployed = written(tmp_path / name, system, budget)
+    async with all_served(deployed.folder) as served:
+        labels = await served.labels(0, 3)
+        if budget is not None:
+            assert await served.labels(0, 3) == labels
+            assert await served.labels(0, 3) == labels
+    made = {each: only(deployed.trail(each, "admitted")) for each in PARTIES}
+    assert len({entry["session"] for entry in made.values()}) == 1
+    for each, entry in made.items():
+        assert sorted([each, *entry["peers"]]) == sorted(PARTIES)
+        assert entry["queries"] == (1 if name == "release" else 3)
+        assert entry.get("epsilon") == (None if budget is None else 1.0)
+        assert entry.get("charged", False) == (budget is not None)
+        assert entry.get("client") == (None if name == "release" else "client")
+        assert entry.get("reveal") == getattr(system, "reveal", None)
+        assert entry["system"] == system.name
+        assert entry.get("peer") == (None if each == "party-0" else "party-0")
+        assert set(entry) <= FIELDS
+        assert each == "party-0" or not deployed.trail(each, "answered")
+    answers = deployed.trail("party-0", "answered")
+    assert set().union(*answers) <= FIELDS
+    assert len(answers) == (2 if name == "votes" else 1)
+    assert {entry["client"] for entry in answers} == {"client"}
+    assert {entry["request"] for entry in answers} == {made["party-0"]["request"]}
+    if name != "release":  # whose answer is the release
+        assert answers[0]["of"] == made["party-0"]["number"]
+        path, classes = deployed.folder / "party-0.db", sorted(set(IRIS))
+        packed = pack_labels(np.array([classes.index(label) for label in labels]))
+        for answer in answers:
+            assert answer["answer"] == answer_digest(read_salt(path, answer["number"]), packed)
+
+
+IRIS: Final = ("setosa", "versicolor", "virginica")
+
+
+async def test_statistics_are_traced(tmp_path: Path) -> None:
+    """Each member enters that it took part, and the asked one each client that gets the numbers."""
+    deployed = statistics_written(tmp_path / "exact")
+    async with serve_statistics(deployed.folder):
+        await asked(deployed.folder)
+    made = [only(deployed.trail(each, "admitted")) for each in PARTIES]
+    assert len({entry["session"] for entry in made}) == 1
+    answer = only(deployed.trail("party-0", "answered"))
+    assert (answer["client"], answer["system"]) == ("client", "statistics")
+    assert answer["request"] == made[0]["request"]
+
+
+@pytest.mark.parametrize(
+    ("system", "server", "client", "kind"),
+    [
+        ("owner", "owner", "analyst-0", OwnerTerms),
+        ("prediction", "server", "client-0", PredictionTerms),
+    ],
+)
+def test_an_answer_of_a_server_is_entered_with_its_charge(
+    deploy: Deploy, system: str, server: str, client: str, kind: type[Schema]
+) -> None:
+    """One entry has request, price and answer; a repetition has another, for a stored answer.
+
+    The commands show, export and verify them, also while the server is running.
+    """
+    deployed = deploy(system)
+    deployed.serve(server)
+    words = ("ask", f"{client}.toml", f"{client}.csv")
+    first = deployed.call(*words).stdout
+    assert deployed.call(*words).stdout == first
+    shown = json.loads(deployed.call("trail", "show", f"{server}.toml", "--json").stdout)
+    (_, answer, again) = shown
+    assert [each["kind"] for each in shown] == ["start", "answered", "answered"]
+    assert answer["charged"]
+    assert again["stored"]
+    assert answer["request"] == again["request"]
+    assert {answer["client"], again["client"]} == {client}
+    assert answer.get("epsilon") == (1.0 if system == "owner" else None)
+    said = deployed.call("trail", "show", f"{server}.toml", "--client", client).stdout
+    assert len(said.splitlines()) == 2
+    assert f"answered client={client}" in said.replace(f"request={answer['request']} ", "")
+    deployed.call("trail", "export", f"{server}.toml", "out.jsonl")
+    assert "exist" in deployed.call("trail", "export", f"{server}.toml", "out.jsonl", code=2).stderr
+    whole = deployed.call("trail", "verify", f"{server}.toml").stdout
+    assert f"complete and unchanged: 3 entries of {server}" in whole
+    alone = deployed.call("trail", "verify", "out.jsonl", "--roster", "roster.toml", "--json")
+    assert json.loads(alone.stdout)["entries"] == 3
+    deployed.call("trail", "verify", "out.jsonl", code=2)
+    deployed.edit("out.jsonl", client, f"{client[:-1]}1")
+    broken = deployed.call("trail", "verify", "out.jsonl", "--roster=roster.toml", code=1)
+    assert "entry 1 of the trail has a wrong signature" in broken.stderr  # it names the clients
+    salt = deployed.call("trail", "show", f"{server}.toml", "--salt=2").stdout.strip()
+    classes = kind.load(deployed.folder / "terms.toml").classes
+    packed = pack_labels(np.array([classes.index(label) for label in first.split()[1:]]))
+    assert answer["answer"] == answer_digest(bytes.fromhex(salt), packed)

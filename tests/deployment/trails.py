@@ -1,0 +1,63 @@
+"""Trails for tests: of parties that were deployed, and small ones with a clock of their own."""
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from veilring.deployment.trail import Trail, Verified, is_state, read_trail, verify_trail
+from veilring.privacy.ledger import LEDGER
+from veilring.privacy.statefile import StateFile, open_state_file
+from veilring.transport.roster import Identity, Member, Roster, make_identity
+
+NOON: Final = dt.datetime(2026, 11, 28, 12, 0, tzinfo=dt.UTC)
+NAME: Final = "ada"
+
+
+class Keeper:
+    """A party that keeps a trail: the part of a server that it needs."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self.identity, self.now = make_identity(NAME), NOON
+
+    def clock(self) -> dt.datetime:
+        """Return the time."""
+        return self.now
+
+    def renew(self) -> Identity:
+        """Give it another key, and return the one before."""
+        before, self.identity = self.identity, make_identity(NAME)
+        return before
+
+    @property
+    def roster(self) -> Roster:
+        """The roster with its present key."""
+        return roster_of(self.identity)
+
+    @contextmanager
+    def open(self, path: Path, **rules: object) -> Iterator[tuple[Trail, StateFile]]:
+        """Open the trail in a state file, which is created if it does not exist."""
+        with closing(open_state_file(path, LEDGER, new=not path.exists())) as file:
+            server: Any = self
+            yield Trail(file, server, rules), file
+
+
+def roster_of(identity: Identity) -> Roster:
+    """Return a roster with one party."""
+    return Roster((Member.of(identity, "127.0.0.1", 7311),))
+
+
+def verified(path: Path, roster: Roster) -> Verified:
+    """Verify the trail of a state file, or an export."""
+    with read_trail(path) as lines:
+        return verify_trail(lines, roster, is_export=not is_state(path))
+
+
+def entries_of(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a trail."""
+    with read_trail(path) as lines:
+        return [json.loads(line) for line in lines]
