@@ -3,16 +3,18 @@
 import datetime as dt
 import hashlib
 import json
+import logging
 import sqlite3
+import time
 from contextlib import closing
 from functools import partial
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
-from tests.deployment.commands import PARTIES, Deploy
+from tests.deployment.commands import PARTIES, Command, Deploy, wait_until
 from tests.deployment.members import all_served
 from tests.deployment.test_peers import written
 from tests.deployment.test_statistics import asked
@@ -22,17 +24,19 @@ from tests.deployment.trails import NAME, NOON, Keeper, entries_of, roster_of, v
 
 from veilring.deployment.config import Schema
 from veilring.deployment.owner import OwnerTerms
+from veilring.deployment.policy import Policy, Request, open_admission
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.trail import REPEAT_SECONDS, TRAIL, answer_digest, export_trail, read_salt
-from veilring.errors import InputError, StoreFailed
-from veilring.privacy.ledger import LEDGER
+from veilring.errors import BudgetExhausted, InputError, SessionAborted, StoreFailed
+from veilring.privacy.budgets import Budgets, Charge
+from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
 from veilring.privacy.statefile import open_state_file
-from veilring.protocols.admission import pack_labels
+from veilring.protocols.admission import Asked, pack_labels
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Roster, load_identity, save_identity
 
 SEED: Final = 0x7A11
 CLIENT: Final = {"client": "clerk"}
@@ -391,3 +395,129 @@ def test_an_answer_of_a_server_is_entered_with_its_charge(
     classes = kind.load(deployed.folder / "terms.toml").classes
     packed = pack_labels(np.array([classes.index(label) for label in first.split()[1:]]))
     assert answer["answer"] == answer_digest(bytes.fromhex(salt), packed)
+
+
+async def test_refusals_are_entered_with_their_rule(tmp_path: Path) -> None:
+    """The member that refuses enters the exact rule and who asked; the others enter no answer."""
+    ring = written(tmp_path / "ring", PrivateKNN())
+    (ring.folder / "party-1.policy.toml").write_text("queries_total = 5")
+    async with all_served(ring.folder) as served:
+        await served.labels(0, 3)
+        for _ in range(3):
+            with pytest.raises(SessionAborted):
+                await served.labels(3, 6)
+    refused = only(ring.trail("party-1", "refused"))
+    assert refused["rule"] == "queries_total: 3 of 5 are used, and 3 are asked"
+    assert (refused["client"], refused["peer"], refused["queries"]) == ("client", "party-0", 3)
+    assert len(ring.trail("party-0", "answered")) == 1
+    for name in PARTIES:
+        ended = ring.trail(name, "failed") + ring.trail(name, "answered")
+        played = {each["number"] for each in ring.trail(name, "admitted")}
+        assert {each["of"] for each in ended} <= played
+        assert {each["error"] for each in ring.trail(name, "failed")} <= {"SessionAborted"}
+
+
+async def test_a_lack_of_budget_is_entered(tmp_path: Path) -> None:
+    """It is a refusal by the ledger, and nothing is charged or answered."""
+    votes = written(tmp_path / "votes", NoisyVotes(epsilon=1.0, radius=0.3), 1.0)
+    async with all_served(votes.folder) as served:
+        await served.labels(0, 3)
+        with pytest.raises(BudgetExhausted):
+            await served.labels(3, 6)
+    refused = only(votes.trail("party-0", "refused"))
+    assert (refused["rule"], refused["client"]) == ("budget: that of party-0", "client")
+    assert len(votes.trail("party-0", "answered")) == len(votes.trail("party-2", "admitted")) == 1
+
+
+async def test_no_answer_leaves_before_its_entry(tmp_path: Path) -> None:
+    """A member that cannot enter an answer ends without sending it; it is sent after a restart."""
+    votes = written(tmp_path / "votes", NoisyVotes(epsilon=1.0, radius=0.3), 1.0)
+    async with all_served(votes.folder) as served:
+        served.members["party-0"].till.ledger.file.connection.execute(
+            "CREATE TEMP TRIGGER full BEFORE INSERT ON main.trail WHEN NEW.line LIKE '%answered%'"
+            " BEGIN SELECT RAISE(ABORT, 'attempt to write'); END"
+        )
+        with pytest.raises(SessionAborted, match="StoreFailed"):
+            await served.labels(0, 3)
+        with pytest.raises(StoreFailed, match="the record of usage failed: attempt to write"):
+            await served.until_ended("party-0")
+        assert not votes.trail("party-0", "answered")
+        await served.serve("party-0")
+        assert len(await served.labels(0, 3)) == 3
+    assert only(votes.trail("party-0", "answered"))["stored"]
+    assert only(votes.trail("party-0", "admitted"))["charged"]
+
+
+async def test_a_party_without_other_state_keeps_a_trail_if_told(tmp_path: Path) -> None:
+    """`veilring check` says whether one is kept; a policy may be added to the state later."""
+    ring = written(tmp_path / "ring", PrivateKNN())
+    policy = 'policy = "party-0.policy.toml"'
+    ring.edit("party-0.toml", policy, "")
+    for each in ring.folder.glob("party-0.db*"):
+        each.unlink()
+    assert (
+        "trail          none is kept; set `trail = true`"
+        in ring.call("check", "party-0.toml").output
+    )
+    ring.configure("party-0", "trail = true")
+    ring.call("state", "new", "party-0.toml")
+    assert "trail          it is kept in party-0.db" in ring.call("check", "party-0.toml").output
+    for policies in ("", policy):
+        ring.configure("party-0", policies)
+        async with all_served(ring.folder) as served:
+            await served.labels(0, 3)
+    assert len(ring.trail("party-0", "answered")) == 2
+    assert [each.get("policy") is None for each in ring.trail("party-0", "start")] == [True, False]
+
+
+def test_a_party_without_private_rows_keeps_no_trail(deploy: Deploy) -> None:
+    """The command says so."""
+    places = deploy("places")
+    shown = places.call("check", "server.toml").output
+    assert "none is kept, because no answer depends on private rows" in shown
+    refused = places.call("trail", "show", "server.toml", code=2).stderr
+    assert "a party of the role server keeps no trail" in refused
+    for name in ("client.toml", "none.db", "none.jsonl"):
+        assert "veilring: " in places.call("trail", "show", name, code=2).stderr
+
+
+def answer_requests(folder: Path, _words: tuple[str, ...], output: Path) -> None:
+    """Answer requests for ever, entered with the charge or after it, and tell each one's name."""
+    keeper = Keeper(load_identity(folder / f"{NAME}.key"))
+    server: Any = keeper
+    with keeper.open(folder / "ada.db") as (trail, file), open_ledger(file, Budgets()) as ledger:
+        terms, log = Request("", "noisy-votes", epsilon=0.5), logging.getLogger(NAME)
+        admission = open_admission(server, Policy(), terms, log, file=file, trail=trail)
+        with output.open("a", buffering=1) as told:
+            for number in count(ledger.totals().answers + 1):
+                key, answer = str(number), number.to_bytes(8)
+                charge = Charge("clerk", key, b"", answer, 0.5)
+                with admission(Asked("clerk", 1, request=key.encode())) as admitted:
+                    known = answer if number % 2 else None
+                    ledger.charge(charge, partial(admitted.count, answer=known))
+                    admitted.answer(answer)
+                told.write(f"{trail.name_request(key.encode())}\n")
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_kill_at_any_time_leaves_no_answer_without_its_entry(tmp_path: Path, kills: int) -> None:
+    """Each answer that was told is entered and charged, and each charge is entered."""
+    rng = np.random.default_rng(SEED)
+    for kill in range(kills):
+        folder = tmp_path / str(kill // 5)  # the same party is killed five times
+        path, output = folder / "ada.db", folder / "told"
+        if not folder.exists():
+            folder.mkdir()
+            keeper = Keeper()
+            save_identity(keeper.identity, folder)
+            with keeper.open(path) as (_, file):
+                open_ledger(file, Budgets())
+        command = Command(folder, output=output, body=answer_requests)
+        wait_until(lambda: bool(output.read_text()))  # noqa: B023  (it is called at once)
+        time.sleep(rng.exponential(0.01))
+        command.kill()
+        assert verified(path, keeper.roster).party == NAME
+        entries = entries_of(path)
+        assert len([each for each in entries if each.get("charged")]) == read_totals(path).answers
+        answered = {each["request"] for each in entries if each["kind"] == "answered"}
+        assert set(output.read_text().split()) <= answered

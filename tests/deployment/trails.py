@@ -21,8 +21,8 @@ class Keeper:
 
     name = NAME
 
-    def __init__(self) -> None:
-        self.identity, self.now = make_identity(NAME), NOON
+    def __init__(self, identity: Identity | None = None) -> None:
+        self.identity, self.now = identity or make_identity(NAME), NOON
 
     def clock(self) -> dt.datetime:
         """Return the time."""
