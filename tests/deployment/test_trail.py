@@ -3,12 +3,11 @@
 import datetime as dt
 import hashlib
 import json
-import logging
 import sqlite3
 import time
 from contextlib import closing
 from functools import partial
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,23 +19,30 @@ from tests.deployment.test_peers import written
 from tests.deployment.test_statistics import asked
 from tests.deployment.test_statistics import serve as serve_statistics
 from tests.deployment.test_statistics import written as statistics_written
-from tests.deployment.trails import NAME, NOON, Keeper, entries_of, roster_of, verified
+from tests.deployment.trails import (
+    NAME,
+    NOON,
+    Keeper,
+    answer_requests,
+    entries_of,
+    roster_of,
+    verified,
+)
 
 from veilring.deployment.config import Schema
 from veilring.deployment.owner import OwnerTerms
-from veilring.deployment.policy import Policy, Request, open_admission
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.trail import REPEAT_SECONDS, TRAIL, answer_digest, export_trail, read_salt
 from veilring.errors import BudgetExhausted, InputError, SessionAborted, StoreFailed
-from veilring.privacy.budgets import Budgets, Charge
+from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
 from veilring.privacy.statefile import open_state_file
-from veilring.protocols.admission import Asked, pack_labels
+from veilring.protocols.admission import pack_labels
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.transport.roster import Roster, load_identity, save_identity
+from veilring.transport.roster import Roster, save_identity
 
 SEED: Final = 0x7A11
 CLIENT: Final = {"client": "clerk"}
@@ -479,24 +485,6 @@ def test_a_party_without_private_rows_keeps_no_trail(deploy: Deploy) -> None:
     assert "a party of the role server keeps no trail" in refused
     for name in ("client.toml", "none.db", "none.jsonl"):
         assert "veilring: " in places.call("trail", "show", name, code=2).stderr
-
-
-def answer_requests(folder: Path, _words: tuple[str, ...], output: Path) -> None:
-    """Answer requests for ever, entered with the charge or after it, and tell each one's name."""
-    keeper = Keeper(load_identity(folder / f"{NAME}.key"))
-    server: Any = keeper
-    with keeper.open(folder / "ada.db") as (trail, file), open_ledger(file, Budgets()) as ledger:
-        terms, log = Request("", "noisy-votes", epsilon=0.5), logging.getLogger(NAME)
-        admission = open_admission(server, Policy(), terms, log, file=file, trail=trail)
-        with output.open("a", buffering=1) as told:
-            for number in count(ledger.totals().answers + 1):
-                key, answer = str(number), number.to_bytes(8)
-                charge = Charge("clerk", key, b"", answer, 0.5)
-                with admission(Asked("clerk", 1, request=key.encode())) as admitted:
-                    known = answer if number % 2 else None
-                    ledger.charge(charge, partial(admitted.count, answer=known))
-                    admitted.answer(answer)
-                told.write(f"{trail.name_request(key.encode())}\n")
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])

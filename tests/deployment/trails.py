@@ -2,15 +2,21 @@
 
 import datetime as dt
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from veilring.deployment.policy import Policy, Request, open_admission
 from veilring.deployment.trail import Trail, Verified, is_state, read_trail, verify_trail
-from veilring.privacy.ledger import LEDGER
+from veilring.privacy.budgets import Budgets, Charge
+from veilring.privacy.ledger import LEDGER, open_ledger
 from veilring.privacy.statefile import StateFile, open_state_file
-from veilring.transport.roster import Identity, Member, Roster, make_identity
+from veilring.protocols.admission import Asked
+from veilring.transport.roster import Identity, Member, Roster, load_identity, make_identity
 
 NOON: Final = dt.datetime(2026, 11, 28, 12, 0, tzinfo=dt.UTC)
 NAME: Final = "ada"
@@ -61,3 +67,21 @@ def entries_of(path: Path) -> list[dict[str, Any]]:
     """Return the entries of a trail."""
     with read_trail(path) as lines:
         return [json.loads(line) for line in lines]
+
+
+def answer_requests(folder: Path, _words: tuple[str, ...], output: Path) -> None:
+    """Answer requests for ever, entered with the charge or after it, and tell each one's name."""
+    keeper = Keeper(load_identity(folder / f"{NAME}.key"))
+    server: Any = keeper
+    with keeper.open(folder / "ada.db") as (trail, file), open_ledger(file, Budgets()) as ledger:
+        terms, log = Request("", "noisy-votes", epsilon=0.5), logging.getLogger(NAME)
+        admission = open_admission(server, Policy(), terms, log, file=file, trail=trail)
+        with output.open("a", buffering=1) as told:
+            for number in count(ledger.totals().answers + 1):
+                key, answer = str(number), number.to_bytes(8)
+                charge = Charge("clerk", key, b"", answer, 0.5)
+                with admission(Asked("clerk", 1, request=key.encode())) as admitted:
+                    known = answer if number % 2 else None
+                    ledger.charge(charge, partial(admitted.count, answer=known))
+                    admitted.answer(answer)
+                told.write(f"{trail.name_request(key.encode())}\n")
