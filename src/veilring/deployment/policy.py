@@ -377,14 +377,14 @@ class _Admitted(Admitted):
         self._has_answer = answer is not None
 
     @override
-    def answer(self, answer: bytes) -> None:
+    def answer(self, answer: bytes, connection: Connection | None = None) -> None:
         trail = self._gate.trail
         if trail is None or self._has_answer:
             return
         asked, entry = self._asked, self._entry() | {"of": self._number}
         with self._gate.storing():
             if self._number:
-                trail.append(_ANSWERED, entry, answer=answer)
+                trail.append(_ANSWERED, entry, answer=answer, connection=connection)
             else:
                 same, entry["stored"] = (asked.peer, asked.client, entry["request"]), True
                 trail.append_once(same, _ANSWERED, entry, answer=answer)

@@ -67,11 +67,12 @@ class Admitted:
             answer: The answer, if it is known already: see `answer`.
         """
 
-    def answer(self, answer: bytes) -> None:
-        """Enter its answer durably, before it is sent.
+    def answer(self, answer: bytes, connection: sqlite3.Connection | None = None) -> None:
+        """Enter its answer durably, before it is sent, unless it is entered already.
 
         Args:
             answer: The labels, see `pack_labels`, or the bytes of a result.
+            connection: A transaction; by default one of its own.
         """
 
     def refuse(self, rule: str) -> None:

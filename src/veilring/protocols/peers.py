@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from sqlite3 import Connection
 from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
@@ -162,14 +163,24 @@ class Till:
                 found.append(piece)
         return b"".join(found) if found else None
 
-    def keep(self, member: str, kind: str, content: bytes, answer: bytes) -> bytes:
-        """Store an answer, completely or not at all; return the one that was stored first."""
+    def keep(
+        self,
+        member: str,
+        kind: str,
+        content: bytes,
+        answer: bytes,
+        beside: Callable[[Connection], object] | None = None,
+    ) -> bytes:
+        """Store an answer, completely or not at all; return the one that was stored first.
+
+        Args:
+            beside: Called in the same transaction if the answer is stored now.
+        """
         pieces, kept = pieces_of(answer), list[bytes]()
         with self.ending():
-            for outcome in self.ledger.charge_many(
-                Charge(member, key, content, piece)
-                for key, piece in zip(_piece_keys(kind, content), pieces, strict=False)
-            ):
+            keys = zip(_piece_keys(kind, content), pieces, strict=False)
+            charges = [Charge(member, key, content, piece) for key, piece in keys]
+            for outcome in self.ledger.charge_many(charges, beside):
                 if isinstance(outcome, Exception):
                     raise outcome
                 kept.append(outcome)
@@ -302,7 +313,8 @@ class PeerMember:
                     return PeerLabels(labels=np.zeros(0, dtype=np.int64), exhausted=refused)
                 kept = pack_labels(labels)
                 if self.till is not None:
-                    kept = self.till.keep(me, _LABELS, content, kept)
+                    enter = partial(admitted.answer, kept)
+                    kept = self.till.keep(me, _LABELS, content, kept, enter)
             admitted.answer(kept)
         return PeerLabels(labels=np.frombuffer(kept, _LABEL).astype(np.int64))
 
