@@ -377,8 +377,9 @@ def test_an_answer_of_a_server_is_entered_with_its_charge(
     first = deployed.call(*words).stdout
     assert deployed.call(*words).stdout == first
     shown = json.loads(deployed.call("trail", "show", f"{server}.toml", "--json").stdout)
-    (_, answer, again) = shown
-    assert [each["kind"] for each in shown] == ["start", "answered", "answered"]
+    (_, rules, answer, again) = shown
+    assert [each["kind"] for each in shown] == ["start", "policy", "answered", "answered"]
+    assert rules["policy"]["queries_hour"] == 10_000
     assert answer["charged"]
     assert again["stored"]
     assert answer["request"] == again["request"]
@@ -390,14 +391,14 @@ def test_an_answer_of_a_server_is_entered_with_its_charge(
     deployed.call("trail", "export", f"{server}.toml", "out.jsonl")
     assert "exist" in deployed.call("trail", "export", f"{server}.toml", "out.jsonl", code=2).stderr
     whole = deployed.call("trail", "verify", f"{server}.toml").stdout
-    assert f"complete and unchanged: 3 entries of {server}" in whole
+    assert f"complete and unchanged: 4 entries of {server}" in whole
     alone = deployed.call("trail", "verify", "out.jsonl", "--roster", "roster.toml", "--json")
-    assert json.loads(alone.stdout)["entries"] == 3
+    assert json.loads(alone.stdout)["entries"] == 4
     deployed.call("trail", "verify", "out.jsonl", code=2)
     deployed.edit("out.jsonl", client, f"{client[:-1]}1")
     broken = deployed.call("trail", "verify", "out.jsonl", "--roster=roster.toml", code=1)
-    assert "entry 1 of the trail has a wrong signature" in broken.stderr  # it names the clients
-    salt = deployed.call("trail", "show", f"{server}.toml", "--salt=2").stdout.strip()
+    assert "entry 2 of the trail has a wrong signature" in broken.stderr  # it names the clients
+    salt = deployed.call("trail", "show", f"{server}.toml", "--salt=3").stdout.strip()
     classes = kind.load(deployed.folder / "terms.toml").classes
     packed = pack_labels(np.array([classes.index(label) for label in first.split()[1:]]))
     assert answer["answer"] == answer_digest(bytes.fromhex(salt), packed)
@@ -462,10 +463,8 @@ async def test_a_party_without_other_state_keeps_a_trail_if_told(tmp_path: Path)
     ring.edit("party-0.toml", policy, "")
     for each in ring.folder.glob("party-0.db*"):
         each.unlink()
-    assert (
-        "trail          none is kept; set `trail = true`"
-        in ring.call("check", "party-0.toml").output
-    )
+    checked = ring.call("check", "party-0.toml").output
+    assert "trail          none is kept; set `trail = true`" in checked
     ring.configure("party-0", "trail = true")
     ring.call("state", "new", "party-0.toml")
     assert "trail          it is kept in party-0.db" in ring.call("check", "party-0.toml").output
@@ -474,7 +473,8 @@ async def test_a_party_without_other_state_keeps_a_trail_if_told(tmp_path: Path)
         async with all_served(ring.folder) as served:
             await served.labels(0, 3)
     assert len(ring.trail("party-0", "answered")) == 2
-    assert [each.get("policy") is None for each in ring.trail("party-0", "start")] == [True, False]
+    said = [each.get("policy") is None for each in ring.trail("party-0", "policy")]
+    assert said == [True, False]
 
 
 def test_a_party_without_private_rows_keeps_no_trail(deploy: Deploy) -> None:

@@ -45,11 +45,11 @@ class Keeper:
         return roster_of(self.identity)
 
     @contextmanager
-    def open(self, path: Path, **rules: object) -> Iterator[tuple[Trail, StateFile]]:
+    def open(self, path: Path) -> Iterator[tuple[Trail, StateFile]]:
         """Open the trail in a state file, which is created if it does not exist."""
         with closing(open_state_file(path, LEDGER, new=not path.exists())) as file:
             server: Any = self
-            yield Trail(file, server, rules), file
+            yield Trail(file, server, bytes(32)), file
 
 
 def roster_of(identity: Identity) -> Roster:

@@ -38,13 +38,14 @@ from veilring.errors import (
     BudgetExhausted,
     InternalError,
     PolicyRefused,
+    ScenarioError,
     StoreFailed,
     VeilringError,
 )
 from veilring.privacy.budgets import AMOUNT_MAX, from_units, to_units
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Section, StateFile, open_state_file
-from veilring.protocols.admission import Admission, Admitted, Asked, admit_all
+from veilring.protocols.admission import Admitted, Asked, admit_all
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.registry import system_names
 from veilring.protocols.requests import charging
@@ -274,32 +275,63 @@ _ADMITTED: Final = "admitted"
 _ANSWERED: Final = "answered"
 _REFUSED: Final = "refused"
 _FAILED: Final = "failed"
+_POLICY: Final = "policy"
 
 
-class _Gate:
-    """The policy and the trail of a running party, and the requests admitted and not yet counted.
+class Gate:
+    """The `Admission` of a running party by its policy, which may change.
 
-    Args:
-        policy: The policy; without one, all requests are admitted and none is counted.
-        file: The state file with the counts and the trail.
+    It has the requests that it has admitted and not yet counted.
+
+    Attributes:
+        policy: The policy; without one, it admits what the terms allow.
         trail: The trail, if the party keeps one.
     """
 
     def __init__(
         self,
         server: Server,
-        policy: Policy | None,
         terms: Request,
-        file: StateFile,
+        log: logging.Logger,
+        file: StateFile | None,
         trail: Trail | None,
     ) -> None:
-        self._me, self.clock = server.name, server.clock
-        self._policy, self._terms, self.file, self.trail = policy, terms, file, trail
+        self._me, self._terms, self._log, self.clock = server.name, terms, log, server.clock
+        counts_nothing = file is None and not terms.counted
+        self._opened = open_state_file(None, USAGE) if counts_nothing else file
+        self.policy: Policy | None = None
+        self.trail = trail
         self.reserved = dict["_Admitted", tuple[int, int]]()
 
+    @property
+    def file(self) -> StateFile:
+        """The state file with the counts and the trail."""
+        if self._opened is None:
+            message = "this party has no state to count in: run `veilring state new` and restart it"
+            raise ScenarioError.because(message, field="policy")
+        return self._opened
+
+    def change(self, policy: Policy | None) -> None:
+        """Use a policy, or none, for the requests from now on; log how it differs, and enter it."""
+        if policy is None:
+            line = "%s has no policy: it takes part in everything that the terms allow"
+            self._log.info(line, self._me)
+        else:
+            with self.file.guard, self.storing():
+                self.file.add(USAGE)
+                _log_change(self._me, policy, self.file, self._log)
+        if self.trail is not None:
+            with self.storing():
+                self.trail.append(_POLICY, {"policy": policy and policy.limits})
+        self.policy = policy
+
     @contextmanager
-    def admit(self, asked: Asked) -> Iterator[Admitted]:
+    def __call__(self, asked: Asked) -> Iterator[Admitted]:
         """Admit a request, as an `Admission` does."""
+        if self.policy is None and self.trail is None:
+            with admit_all(asked) as free:
+                yield free
+            return
         epsilon = self._terms.epsilon if asked.epsilon is None else asked.epsilon
         request = self._terms._replace(
             client=asked.client,
@@ -322,16 +354,16 @@ class _Gate:
     @contextmanager
     def storing(self) -> Iterator[None]:
         """Report a failure of the disk."""
-        name = TRAIL.name if self._policy is None else USAGE.name
+        name = TRAIL.name if self.policy is None else USAGE.name
         with charging(), as_store_failed(f"the {name} failed"):
             yield
 
     def _decide(self, admitted: "_Admitted", request: Request) -> None:
         """Reserve what a request uses, or refuse it."""
-        if self._policy is None:
+        if self.policy is None:
             return
         now = self.clock()
-        decision = decide(self._policy, request, self._usage(now), now)
+        decision = decide(self.policy, request, self._usage(now), now)
         if decision.about:
             admitted.refuse(decision.rule, decision.about)
             raise PolicyRefused(self._me, decision.about, decision.rule)
@@ -347,7 +379,7 @@ class _Gate:
 class _Admitted(Admitted):
     """A request that a gate has admitted, with its entries in the trail."""
 
-    def __init__(self, gate: _Gate, asked: Asked, request: Request) -> None:
+    def __init__(self, gate: Gate, asked: Asked, request: Request) -> None:
         self._gate, self._asked, self._request = gate, asked, request
         self._number, self._has_answer = 0, False
 
@@ -458,23 +490,17 @@ def open_admission(
     *,
     file: StateFile | None = None,
     trail: Trail | None = None,
-) -> Admission:
-    """Return the admission of a party by its policy; without one, it admits what the terms allow.
+) -> Gate:
+    """Return the admission of a party by its policy.
 
     Args:
         terms: A request under the terms.
         file: The open state file, which counts the requests; none for a party that counts none.
         trail: The trail in this file, if the party keeps one.
     """
-    if policy is None:
-        log.info("%s has no policy: it takes part in everything that the terms allow", server.name)
-        if trail is None:
-            return admit_all
-    file = open_state_file(None, USAGE) if file is None else file
-    if policy is not None:
-        file.add(USAGE)
-        _log_change(server.name, policy, file, log)
-    return _Gate(server, policy, terms, file, trail).admit
+    gate = Gate(server, terms, log, file, trail)
+    gate.change(policy)
+    return gate
 
 
 ANY_K: Final = sys.maxsize

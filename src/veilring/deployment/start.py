@@ -21,6 +21,7 @@ from typing_extensions import override
 from veilring.deployment.config import ServerConfig, StateConfig, Terms
 from veilring.deployment.connecting import Server, expiry_warnings
 from veilring.deployment.policy import (
+    Gate,
     Policy,
     Request,
     describe_outcome,
@@ -32,7 +33,6 @@ from veilring.deployment.trail import TRAIL, Trail
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import StateFile, require_unused
-from veilring.protocols.admission import Admission
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
 from veilring.transport.roster import read_certificate
@@ -107,13 +107,12 @@ class Start(Generic[C]):
         """Whether it keeps a trail: see `veilring.deployment.trail`."""
         return False
 
-    def admission(self, file: StateFile | None = None) -> Admission:
+    def admission(self, file: StateFile | None = None) -> Gate:
         """Return the admission of requests, which the state file counts and has the trail of."""
         trail = None
         if file is not None and self.keeps_trail:
-            rules = {"terms": self.terms.digest.hex(), "policy": self.policy and self.policy.limits}
             with as_store_failed(f"the {TRAIL.name} failed"):
-                trail = Trail(file, self.server, rules)
+                trail = Trail(file, self.server, self.terms.digest)
         self.log.info("the trail of %s: %s", self.server.name, self._trail())
         return open_admission(
             self.server, self.policy, self.request, self.log, file=file, trail=trail

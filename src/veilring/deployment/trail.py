@@ -85,20 +85,21 @@ class Trail:
 
     Args:
         server: The party, with its key and its clock.
-        rules: The rules of this start, for its entry.
+        terms: The SHA-256 of the terms under which it runs.
     """
 
-    def __init__(self, file: StateFile, server: Server, rules: Mapping[str, object]) -> None:
+    def __init__(self, file: StateFile, server: Server, terms: bytes) -> None:
         file.add(TRAIL)
         self._file, self._server, self._identity = file, server, server.identity
         self._repeats = dict[object, _Repeats]()
         begun = {"party": server.name, "state": file.id.hex(), _KEY: _point(self._identity)}
+        begun["terms"] = terms.hex()
         with file.transaction() as connection:
             found = _salts_key(connection)
             self._salts = secrets.token_bytes(_KEY_BYTES) if found is None else found
             if found is None:
                 connection.execute("INSERT INTO trail_salts VALUES (1, ?)", (self._salts,))
-            self._enter(connection, _START, {**begun, **rules})
+            self._enter(connection, _START, begun)
         file.reuse_log()  # the ledger has made room there for a charge
 
     def append(
