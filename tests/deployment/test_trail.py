@@ -32,7 +32,14 @@ from tests.deployment.trails import (
 from veilring.deployment.config import Schema
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.prediction import PredictionTerms
-from veilring.deployment.trail import REPEAT_SECONDS, TRAIL, answer_digest, export_trail, read_salt
+from veilring.deployment.trail import (
+    REPEAT_SECONDS,
+    TRAIL,
+    answer_digest,
+    export_trail,
+    read_salt,
+    read_trail,
+)
 from veilring.errors import BudgetExhausted, InputError, SessionAborted, StoreFailed
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
@@ -163,8 +170,28 @@ def test_changed_rows_of_a_state_file_are_found(
         kept.write_bytes(before)
 
 
+def test_a_trail_that_was_written_again_is_found(
+    tmp_path: Path, keeper: Keeper, kept: Path, export: Path
+) -> None:
+    """The party itself cannot change or drop an entry that it has exported before."""
+    with read_trail(export) as lines:
+        earlier = list(lines)
+    with keeper.open(kept) as (trail, _):
+        trail.append("admitted", CLIENT)
+    check = partial(verified, roster=keeper.roster, earlier=earlier)
+    assert check(kept).entries == 6
+    other = tmp_path / "other.db"
+    with keeper.open(other):
+        pass
+    with pytest.raises(StoreFailed, match="entry 1 of the trail is another one than in the"):
+        check(other)
+    _forged(kept, "DELETE FROM trail WHERE number > ?", 3)
+    with pytest.raises(StoreFailed, match="entry 3 of the trail is the last one, but an earlier"):
+        check(kept)
+
+
 def test_an_older_state_file_is_found(keeper: Keeper, kept: Path) -> None:
-    """The witness beside it knows of later transactions."""
+    """The witness beside it has counted later transactions."""
     before = kept.read_bytes()
     with keeper.open(kept):
         pass
@@ -396,6 +423,8 @@ def test_an_answer_of_a_server_is_entered_with_its_charge(
     assert json.loads(alone.stdout)["entries"] == 4
     deployed.call("trail", "verify", "out.jsonl", code=2)
     deployed.edit("out.jsonl", client, f"{client[:-1]}1")
+    later = ("--earlier=out.jsonl", "--roster=roster.toml")
+    assert "entry 2" in deployed.call("trail", "verify", f"{server}.db", *later, code=1).stderr
     broken = deployed.call("trail", "verify", "out.jsonl", "--roster=roster.toml", code=1)
     assert "entry 2 of the trail has a wrong signature" in broken.stderr  # it names the clients
     salt = deployed.call("trail", "show", f"{server}.toml", "--salt=3").stdout.strip()

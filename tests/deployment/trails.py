@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count
@@ -57,10 +57,10 @@ def roster_of(identity: Identity) -> Roster:
     return Roster((Member.of(identity, "127.0.0.1", 7311),))
 
 
-def verified(path: Path, roster: Roster) -> Verified:
+def verified(path: Path, roster: Roster, earlier: Sequence[str] = ()) -> Verified:
     """Verify the trail of a state file, or an export."""
     with read_trail(path) as lines:
-        return verify_trail(lines, roster, is_export=not is_state(path))
+        return verify_trail(lines, roster, is_export=not is_state(path), earlier=earlier)
 
 
 def entries_of(path: Path) -> list[dict[str, Any]]:

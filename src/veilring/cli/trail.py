@@ -65,6 +65,12 @@ def verify_command(
         Path | None,
         typer.Option(help="Roster with the key of the party. Default: that of the configuration."),
     ] = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="EXPORT", help="Earlier export, whose entries the trail must still have."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that no entry of a trail was changed, removed, inserted or moved.
@@ -77,7 +83,7 @@ def verify_command(
     For example:
 
         veilring trail verify ada.toml
-        veilring trail verify ada-2026.jsonl --roster roster.toml
+        veilring trail verify ada-june.jsonl --roster roster.toml --earlier ada-may.jsonl
     """
     from veilring.deployment.trail import is_state, read_trail, verify_trail
     from veilring.transport.roster import Roster
@@ -89,8 +95,13 @@ def verify_command(
         roster = Path(load_config(source).roster)
     if roster is None:
         raise InputError.because("give the roster with the key of the party", field="--roster")
+    members, before = Roster.load(roster), list[str]()
+    if earlier is not None:
+        with read_trail(earlier) as lines:
+            before = list(lines)
+        verify_trail(before, members, is_export=True)
     with read_trail(path) as lines:
-        found = verify_trail(lines, Roster.load(roster), is_export=not is_state(path))
+        found = verify_trail(lines, members, is_export=not is_state(path), earlier=before)
     if as_json:
         typer.echo(json.dumps(found._asdict(), indent=2))
         return
@@ -155,4 +166,5 @@ def _sentence(entry: Mapping[str, Any]) -> str:
 def _said(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
-    return json.dumps(value, ensure_ascii=False) if " " in str(value) else str(value)
+    is_word = isinstance(value, str) and " " not in value
+    return str(value) if is_word else json.dumps(value, ensure_ascii=False)

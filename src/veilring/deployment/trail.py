@@ -11,13 +11,13 @@ anyone could find a short answer by trying all of them. The party can show the s
 others, who can then compare an answer with it and learn nothing of other entries.
 
 An entry proves that the party has written it, not that the party has written all: it can leave an
-entry out, or write the whole trail anew, until it has given an export to others.
+entry out, or write the whole trail again, until it has given an export to others.
 """
 
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -67,6 +67,7 @@ _SQLITE: Final = b"SQLite format 3\0"
 _LINES: Final = "SELECT line FROM trail ORDER BY number"
 _LAST: Final = "SELECT number, line FROM trail ORDER BY number DESC LIMIT 1"
 _NONE: Final = (0, "")
+_NOT_EARLIER: Final = "is another one than in the earlier export"
 
 
 @dataclass(slots=True)
@@ -253,7 +254,9 @@ class Verified(NamedTuple):
     keys: tuple[str, ...]
 
 
-def verify_trail(lines: Iterable[str], roster: Roster, *, is_export: bool) -> Verified:
+def verify_trail(
+    lines: Iterable[str], roster: Roster, *, is_export: bool, earlier: Sequence[str] = ()
+) -> Verified:
     """Check that all lines are those that the party has signed, in their order.
 
     A key is accepted if the roster has it, or if an accepted key has signed the entry that begins
@@ -262,14 +265,16 @@ def verify_trail(lines: Iterable[str], roster: Roster, *, is_export: bool) -> Ve
     Args:
         roster: The roster, with the present or the previous key of the party.
         is_export: Whether the lines end with that of an export.
+        earlier: The lines of an earlier export, whose entries this trail must have.
 
     Raises:
         StoreFailed: If a line was changed, removed, inserted or moved, or was signed by a key that
             is not accepted.
     """
-    chain, number = _Chain(roster), 0
+    chain, number, known = _Chain(roster), 0, earlier[:-1]
     for number, line in enumerate(lines, 1):
         chain.follow(number, line)
+        chain.require(line in known[number - 1 : number] or number > len(known), _NOT_EARLIER)
     last = chain.last
     if not number:
         raise StoreFailed("the trail has no entries: it was removed, or its party never began one")
@@ -278,6 +283,7 @@ def verify_trail(lines: Iterable[str], roster: Roster, *, is_export: bool) -> Ve
             f"the last line is missing after entry {number:,}: the end of the export was cut off."
             " Ask its party for another copy"
         )
+    chain.require(number >= len(known), "is the last one, but an earlier export has more")
     chain.require(chain.is_accepted, "is signed by a key that is not in the roster")
     entries = number - 1 if is_export else number
     head = last["previous"] if is_export else _hash(chain.line)
