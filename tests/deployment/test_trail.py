@@ -1,15 +1,17 @@
 """The trails of parties: their entries, the proof that they are whole, and what they leave out."""
 
+import asyncio
 import datetime as dt
 import hashlib
 import json
+import logging
 import sqlite3
 import time
 from contextlib import closing
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pytest
@@ -29,8 +31,10 @@ from tests.deployment.trails import (
     verified,
 )
 
+from veilring.data.table import Rows
 from veilring.deployment.config import Schema
 from veilring.deployment.owner import OwnerTerms
+from veilring.deployment.policy import Request, open_admission
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.trail import (
     REPEAT_SECONDS,
@@ -41,18 +45,24 @@ from veilring.deployment.trail import (
     read_trail,
 )
 from veilring.errors import BudgetExhausted, InputError, SessionAborted, StoreFailed
+from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
 from veilring.privacy.statefile import open_state_file
-from veilring.protocols.admission import pack_labels
+from veilring.protocols.admission import Admitted, Asked, pack_labels
 from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.promise import Facts
+from veilring.protocols.radius.owner import Owner, ask_within
+from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.transport.roster import Roster, save_identity
+from veilring.transport.roster import Roster, read_identity, save_identity, write_identity
 
 SEED: Final = 0x7A11
 CLIENT: Final = {"client": "clerk"}
+TERMS: Final = Request("", "noisy-votes")
+LOG: Final = logging.getLogger(NAME)
 
 
 @pytest.fixture
@@ -209,6 +219,7 @@ def test_a_renewed_key_continues_the_trail(tmp_path: Path, keeper: Keeper) -> No
     path, today = tmp_path / "ada.db", NOON.date()
     first = keeper.identity
     with keeper.open(path) as (trail, _):
+        keeper.identity = read_identity(write_identity(first))  # which is no other key
         trail.append("admitted", CLIENT)
         keeper.renew()
         trail.append("admitted", CLIENT)
@@ -463,6 +474,52 @@ async def test_a_lack_of_budget_is_entered(tmp_path: Path) -> None:
     refused = only(votes.trail("party-0", "refused"))
     assert (refused["rule"], refused["client"]) == ("budget: that of party-0", "client")
     assert len(votes.trail("party-0", "answered")) == len(votes.trail("party-2", "admitted")) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (SessionAborted("bob", "Busy"), "SessionAborted"),
+        (asyncio.CancelledError(), "CancelledError"),
+        (ValueError("a row"), "InternalError"),
+    ],
+)
+def test_a_request_that_fails_is_entered(
+    tmp_path: Path, keeper: Keeper, error: BaseException, name: str
+) -> None:
+    """The name of an error of the program is left out, and so is a request that never began."""
+    path, server = tmp_path / "ada.db", cast("Any", keeper)
+    with keeper.open(path) as (trail, file):
+        gate = open_admission(server, None, TERMS, LOG, file=file, trail=trail)
+        for counts in (False, True):
+            with pytest.raises(type(error)), gate(Asked("clerk", 3)) as admitted:
+                _count_and_fail(admitted, error, counts=counts)
+    (admitted_entry, failed) = entries_of(path)[2:]
+    assert (failed["kind"], failed["of"], failed["error"]) == ("failed", 3, name)
+    assert (admitted_entry["number"], admitted_entry["queries"]) == (3, 3)
+    assert "a row" not in json.dumps(failed)
+
+
+def _count_and_fail(admitted: Admitted, error: BaseException, *, counts: bool) -> None:
+    if counts:
+        admitted.count()
+    raise error
+
+
+def test_an_owner_enters_refusals_by_its_ledger(tmp_path: Path, keeper: Keeper) -> None:
+    """A budget that does not suffice, and a key that was used, are the rules of entries."""
+    rng, path, server = np.random.default_rng(SEED), tmp_path / "ada.db", cast("Any", keeper)
+    rules = DataOwner(radius=0.2).bind(Facts(1, 2, 2, 9))
+    rows = Rows(rng.random((9, 2)), np.arange(9) % 2)
+    first, dear = (ask_within(rng.random((1, 2)), np.full(1, 0.2), e) for e in (0.5, 0.75))
+    with keeper.open(path) as (trail, file), open_ledger(file, Budgets(total=1.0)) as ledger:
+        gate = open_admission(server, None, TERMS, LOG, file=file, trail=trail)
+        owner = Owner(rows, rules, ledger, run_inline, gate)
+        for request in (first, dear, dear.model_copy(update={"key": first.key})):
+            owner.answer_once("clerk", request, rng)
+    kinds = [(entry["kind"], entry.get("rule")) for entry in entries_of(path)[2:]]
+    used = "key: it was used for a different request"
+    assert kinds == [("answered", None), ("refused", "budget: total"), ("refused", used)]
 
 
 async def test_no_answer_leaves_before_its_entry(tmp_path: Path) -> None:

@@ -159,12 +159,13 @@ def _sentence(entry: Mapping[str, Any]) -> str:
     """Return an entry in one line of text."""
     hidden = {"number", "time", "kind", "previous", "signature", "key"}
     shown = {key: value for key, value in entry.items() if key not in hidden}
-    words = [str(entry.get(key, "")) for key in ("number", "time", "kind")]
+    words = [_said(entry.get(key, "")) for key in ("number", "time", "kind")]
     return " ".join([*words, *(f"{key}={_said(value)}" for key, value in shown.items())])
 
 
 def _said(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
-    is_word = isinstance(value, str) and " " not in value
-    return str(value) if is_word else json.dumps(value, ensure_ascii=False)
+    is_plain = str(value).isprintable()  # an export may be anything
+    is_word = is_plain and isinstance(value, str) and " " not in value
+    return str(value) if is_word else json.dumps(value, ensure_ascii=not is_plain)

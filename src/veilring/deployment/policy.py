@@ -269,8 +269,7 @@ _READ: Final = (
     " coalesce(sum(iif(hour / 24 = ?1 / 24, queries, 0)), 0), coalesce(sum(queries), 0),"
     " coalesce(sum(iif(hour / 24 = ?1 / 24, units, 0)), 0), coalesce(sum(units), 0) FROM usage"
 )
-
-
+# Kinds of entries of a trail.
 _ADMITTED: Final = "admitted"
 _ANSWERED: Final = "answered"
 _REFUSED: Final = "refused"
@@ -423,9 +422,9 @@ class _Admitted(Admitted):
         self._has_answer = True
 
     @override
-    def refuse(self, rule: str, about: str = "budget") -> None:
+    def refuse(self, rule: str, about: str = "") -> None:
         if self._gate.trail is not None:
-            same = (self._asked.peer or self._asked.client, about)
+            same = (self._asked.peer or self._asked.client, about or rule)
             with self._gate.storing():
                 self._gate.trail.append_once(same, _REFUSED, self._entry() | {"rule": rule})
 

@@ -22,6 +22,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from itertools import takewhile
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, Final, NamedTuple
@@ -121,9 +122,7 @@ class Trail:
         with self._file.guard:
             own = self._file.transaction() if connection is None else nullcontext(connection)
             with own as transaction:
-                if self._server.identity is not self._identity:  # the key was renewed
-                    self._enter(transaction, _KEY, {_KEY: _point(self._server.identity)})
-                    self._identity = self._server.identity
+                self._renew_key(transaction)
                 self._enter_repeats(transaction)
                 return self._enter(transaction, kind, fields, answer)
 
@@ -145,6 +144,7 @@ class Trail:
                 kept.times += 1
                 return
             number = self.append(kind, fields, answer=answer)
+            self._repeats.pop(same, None)  # so that the oldest is the first
             self._repeats[same] = _Repeats(number, self._server.clock())
 
     def name_request(self, content: bytes) -> str:
@@ -171,9 +171,19 @@ class Trail:
         )
         return number
 
+    def _renew_key(self, transaction: Connection) -> None:
+        """Enter a new key of the party, signed by the key before it."""
+        before, now = self._identity, self._server.identity
+        if now is before:
+            return
+        if now.fingerprint != before.fingerprint:
+            self._enter(transaction, _KEY, {_KEY: _point(now)})
+        self._identity = now
+
     def _enter_repeats(self, transaction: Connection) -> None:
-        for same in [same for same, each in self._repeats.items() if self._is_over(each)]:
-            over = self._repeats.pop(same)
+        oldest = takewhile(lambda each: self._is_over(each[1]), self._repeats.items())
+        for same, over in list(oldest):
+            del self._repeats[same]
             if over.times:
                 self._enter(transaction, _REPEATED, {"of": over.number, "times": over.times})
 
