@@ -15,6 +15,8 @@ from typing import Any, Final, cast
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from tests.deployment.commands import PARTIES, Command, Deploy, wait_until
 from tests.deployment.members import all_served
 from tests.deployment.test_peers import written
@@ -39,6 +41,7 @@ from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.trail import (
     REPEAT_SECONDS,
     TRAIL,
+    Verified,
     answer_digest,
     export_trail,
     read_salt,
@@ -57,7 +60,13 @@ from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.transport.roster import Roster, read_identity, save_identity, write_identity
+from veilring.transport.roster import (
+    Roster,
+    make_identity,
+    read_identity,
+    save_identity,
+    write_identity,
+)
 
 SEED: Final = 0x7A11
 CLIENT: Final = {"client": "clerk"}
@@ -180,6 +189,10 @@ def test_changed_rows_of_a_state_file_are_found(
         kept.write_bytes(before)
 
 
+def _verified_after(earlier: list[str], roster: Roster, path: Path) -> Verified:
+    return verified(path, roster, earlier=earlier)
+
+
 def test_a_trail_that_was_written_again_is_found(
     tmp_path: Path, keeper: Keeper, kept: Path, export: Path
 ) -> None:
@@ -188,7 +201,7 @@ def test_a_trail_that_was_written_again_is_found(
         earlier = list(lines)
     with keeper.open(kept) as (trail, _):
         trail.append("admitted", CLIENT)
-    check = partial(verified, roster=keeper.roster, earlier=earlier)
+    check = partial(_verified_after, earlier, keeper.roster)
     assert check(kept).entries == 6
     other = tmp_path / "other.db"
     with keeper.open(other):
@@ -212,57 +225,84 @@ def test_an_older_state_file_is_found(keeper: Keeper, kept: Path) -> None:
 
 
 def test_a_renewed_key_continues_the_trail(tmp_path: Path, keeper: Keeper) -> None:
-    """A roster with the present or the previous key verifies all entries, of earlier keys too.
+    """Each key of the party continues the entries of the one before, in a process or after it.
 
-    A key that was renewed while the party ran has a signature by the key before it.
+    A key that was renewed in a process vouches for the next one, so any earlier roster suffices.
     """
-    path, today = tmp_path / "ada.db", NOON.date()
-    first = keeper.identity
+    path, first = tmp_path / "ada.db", keeper.identity
     with keeper.open(path) as (trail, _):
         keeper.identity = read_identity(write_identity(first))  # which is no other key
         trail.append("admitted", CLIENT)
-        keeper.renew()
+        second = keeper.renew()
         trail.append("admitted", CLIENT)
-    second = keeper.renew()
     assert [entry["kind"] for entry in entries_of(path)] == ["start", "admitted", "key", "admitted"]
     for known in (first, second):
         found = verified(path, roster_of(known))
         assert found.keys == (first.fingerprint, second.fingerprint)
+    third = keeper.renew()
     with keeper.open(path):  # with the third key
         pass
-    third = keeper.roster
-    assert verified(path, third).keys[2:] == (keeper.identity.fingerprint,)
-    assert verified(path, third.replacing(roster_of(second), today, today)).entries == 5
-    for stranger in (first, second, make_stranger()):
+    for roster in (keeper.roster, roster_of(third)):
+        assert verified(path, roster).keys[2:] == (third.fingerprint,)
+    for stranger in (first, second, make_identity(NAME)):
         with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
             verified(path, roster_of(stranger))
-    keeper.renew()
-    later = keeper.roster.replacing(third, today, today)
-    assert verified(path, later).entries == 5
 
 
-def make_stranger() -> Any:
-    """Return a key of the same name that the party never had."""
-    return Keeper().identity
-
-
-def test_nobody_continues_a_trail_with_another_key(
-    tmp_path: Path, keeper: Keeper, kept: Path, export: Path
+def test_a_key_without_its_predecessor_in_the_roster_needs_both_rosters(
+    keeper: Keeper, kept: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A copy of the state file with another key makes no trail that the roster accepts."""
-    thief = Keeper()
+    """The party has not recognised the entries before, and says so; they need their own roster."""
+    other = Keeper()
+    with other.open(kept):
+        assert "has another signature than by its key or its previous key" in caplog.text
+    with pytest.raises(StoreFailed, match="follows entries by a key that is not in the roster"):
+        verified(kept, other.roster)
+    assert verified(kept, other.roster, keeper.roster).entries == 5
+    with other.open(kept):
+        pass
+    with pytest.raises(StoreFailed, match="follows entries by a key that is not in the roster"):
+        verified(kept, other.roster)
+
+
+def test_nobody_without_a_key_of_the_party_writes_its_trail(
+    tmp_path: Path, keeper: Keeper, kept: Path
+) -> None:
+    """Entries of a thief who writes the state file are found, also below later ones of the party.
+
+    Nor can the thief name the key of the party as the next one.
+    """
+    thief, roster = Keeper(), keeper.roster
     with thief.open(kept) as (trail, _):
         trail.append("admitted", CLIENT)
     with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
-        verified(kept, keeper.roster)
-    out = tmp_path / "stolen.jsonl"
-    export_trail(kept, out, thief.identity, thief.roster, NOON)
-    with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
-        verified(out, keeper.roster)
-    assert verified(export, keeper.roster).entries == 4
-    with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
-        export_trail(kept, tmp_path / "x.jsonl", keeper.identity, keeper.roster, NOON)
-    assert not (tmp_path / "x.jsonl").exists()
+        verified(kept, roster)
+    for identity in (thief.identity, keeper.identity):
+        with pytest.raises(StoreFailed, match="by a key that is not in the roster"):
+            export_trail(kept, tmp_path / "stolen.jsonl", identity, roster, NOON)
+    assert not (tmp_path / "stolen.jsonl").exists()
+    before = entries_of(kept)[-1]
+    point = entries_of(kept)[0]["key"]
+    entry = before | {"number": 7, "kind": "key", "continues": True, "key": point}
+    entry["previous"] = hashlib.sha256(_line(before).encode()).hexdigest()
+    entry["vouched"] = _signed_by(thief, point)
+    del entry["signature"]
+    entry["signature"] = _signed_by(thief, _line(entry))
+    with keeper.open(kept):
+        pass
+    with pytest.raises(StoreFailed, match="follows entries by a key that is not in the roster"):
+        verified(kept, roster)
+    _forged(kept, "UPDATE trail SET line = ? WHERE number = 7", _line(entry))
+    with pytest.raises(StoreFailed, match="entry 7 of the trail has a wrong signature"):
+        verified(kept, roster)
+
+
+def _line(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, separators=(",", ":"))
+
+
+def _signed_by(keeper: Keeper, text: str) -> str:
+    return keeper.identity.private_key.sign(text.encode(), ec.ECDSA(hashes.SHA256())).hex()
 
 
 def test_equal_events_share_an_entry(tmp_path: Path, keeper: Keeper) -> None:

@@ -29,20 +29,18 @@ class Keeper:
 
     def __init__(self, identity: Identity | None = None) -> None:
         self.identity, self.now = identity or make_identity(NAME), NOON
+        self.roster = roster_of(self.identity)
 
     def clock(self) -> dt.datetime:
         """Return the time."""
         return self.now
 
     def renew(self) -> Identity:
-        """Give it another key, and return the one before."""
-        before, self.identity = self.identity, make_identity(NAME)
-        return before
-
-    @property
-    def roster(self) -> Roster:
-        """The roster with its present key."""
-        return roster_of(self.identity)
+        """Give it another key, with a roster that accepts the one before, and return the key."""
+        before, self.identity = roster_of(self.identity), make_identity(NAME)
+        today = self.now.date()
+        self.roster = roster_of(self.identity).replacing(before, today, today)
+        return self.identity
 
     @contextmanager
     def open(self, path: Path) -> Iterator[tuple[Trail, StateFile]]:
@@ -57,10 +55,10 @@ def roster_of(identity: Identity) -> Roster:
     return Roster((Member.of(identity, "127.0.0.1", 7311),))
 
 
-def verified(path: Path, roster: Roster, earlier: Sequence[str] = ()) -> Verified:
+def verified(path: Path, *rosters: Roster, earlier: Sequence[str] = ()) -> Verified:
     """Verify the trail of a state file, or an export."""
     with read_trail(path) as lines:
-        return verify_trail(lines, roster, is_export=not is_state(path), earlier=earlier)
+        return verify_trail(lines, rosters, is_export=not is_state(path), earlier=earlier)
 
 
 def entries_of(path: Path) -> list[dict[str, Any]]:

@@ -62,8 +62,11 @@ def verify_command(
     source: _Source,
     *,
     roster: Annotated[
-        Path | None,
-        typer.Option(help="Roster with the key of the party. Default: that of the configuration."),
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Roster with a key of the party; may be repeated. Default: the configuration's.",
+        ),
     ] = None,
     earlier: Annotated[
         Path | None,
@@ -89,19 +92,19 @@ def verify_command(
     from veilring.transport.roster import Roster
 
     path = _file_of(source)
-    if roster is None and source.suffix == _CONFIG:
+    if not roster and source.suffix == _CONFIG:
         from veilring.deployment import load_config
 
-        roster = Path(load_config(source).roster)
-    if roster is None:
+        roster = [Path(load_config(source).roster)]
+    if not roster:
         raise InputError.because("give the roster with the key of the party", field="--roster")
-    members, before = Roster.load(roster), list[str]()
+    rosters, before = [Roster.load(each) for each in roster], list[str]()
     if earlier is not None:
         with read_trail(earlier) as lines:
             before = list(lines)
-        verify_trail(before, members, is_export=True)
+        verify_trail(before, rosters, is_export=True)
     with read_trail(path) as lines:
-        found = verify_trail(lines, members, is_export=not is_state(path), earlier=before)
+        found = verify_trail(lines, rosters, is_export=not is_state(path), earlier=before)
     if as_json:
         typer.echo(json.dumps(found._asdict(), indent=2))
         return
@@ -157,7 +160,7 @@ def _entries(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 def _sentence(entry: Mapping[str, Any]) -> str:
     """Return an entry in one line of text."""
-    hidden = {"number", "time", "kind", "previous", "signature", "key"}
+    hidden = {"number", "time", "kind", "previous", "signature", "vouched"}
     shown = {key: value for key, value in entry.items() if key not in hidden}
     words = [_said(entry.get(key, "")) for key in ("number", "time", "kind")]
     return " ".join([*words, *(f"{key}={_said(value)}" for key, value in shown.items())])

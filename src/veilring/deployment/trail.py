@@ -16,6 +16,7 @@ entry out, or write the whole trail again, until it has given an export to other
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -37,7 +38,7 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require
 from veilring.privacy.files import as_store_failed, open_private
 from veilring.privacy.statefile import Section, StateFile, read_state_file
-from veilring.transport.roster import Identity, Roster, fingerprint_of_key
+from veilring.transport.roster import Identity, Roster, fingerprint_of_key, read_certificate
 
 TRAIL: Final = Section(
     name="trail",
@@ -58,7 +59,10 @@ _START: Final = "start"
 _REPEATED: Final = "repeated"
 _END: Final = "end"
 _KEY: Final = "key"  # also the field with a public key
+_CONTINUES: Final = "continues"  # whether the party has recognised the entry before its key
+_VOUCHED: Final = "vouched"  # the signature of a new key by the key before it
 _SIGNATURE: Final = "signature"
+_log = logging.getLogger("veilring.state")
 _SIGNING: Final = ec.ECDSA(hashes.SHA256())
 _CURVE: Final = ec.SECP256R1()
 _SALT_BYTES: Final = 16
@@ -94,14 +98,14 @@ class Trail:
         file.add(TRAIL)
         self._file, self._server, self._identity = file, server, server.identity
         self._repeats = dict[object, _Repeats]()
-        begun = {"party": server.name, "state": file.id.hex(), _KEY: _point(self._identity)}
-        begun["terms"] = terms.hex()
+        begun = {"party": server.name, "state": file.id.hex(), "terms": terms.hex()}
         with file.transaction() as connection:
             found = _salts_key(connection)
             self._salts = secrets.token_bytes(_KEY_BYTES) if found is None else found
             if found is None:
                 connection.execute("INSERT INTO trail_salts VALUES (1, ?)", (self._salts,))
-            self._enter(connection, _START, begun)
+            known = {_CONTINUES: self._is_own(connection), _KEY: _point(self._identity)}
+            self._enter(connection, _START, {**begun, **known})
         file.reuse_log()  # the ledger has made room there for a charge
 
     def append(
@@ -172,13 +176,35 @@ class Trail:
         return number
 
     def _renew_key(self, transaction: Connection) -> None:
-        """Enter a new key of the party, signed by the key before it."""
+        """Enter a new key of the party, for which the key before it vouches."""
         before, now = self._identity, self._server.identity
         if now is before:
             return
-        if now.fingerprint != before.fingerprint:
-            self._enter(transaction, _KEY, {_KEY: _point(now)})
         self._identity = now
+        if now.fingerprint != before.fingerprint:
+            point = _point(now)
+            vouched = before.private_key.sign(point.encode(), _SIGNING).hex()
+            self._enter(transaction, _KEY, {_CONTINUES: True, _KEY: point, _VOUCHED: vouched})
+
+    def _is_own(self, transaction: Connection) -> bool:
+        """Return whether the key of the party, or its previous one, has signed the last entry."""
+        _, line = transaction.execute(_LAST).fetchone() or _NONE
+        if not line:
+            return False
+        member = self._server.roster.member(self._server.name)
+        entry = json.loads(line)
+        signature = entry.pop(_SIGNATURE)
+        certificates = [self._identity.certificate_pem, member.previous]
+        keys = [read_certificate(each)[1].public_key() for each in certificates if each]
+        is_own = any(_is_signed(_text(entry), signature, key) for key in keys)
+        if not is_own:
+            _log.warning(
+                "the last entry of the trail of %s has another signature than by its key or its"
+                " previous key in the roster. If its key is not new, compare the trail with an"
+                " earlier export",
+                self._server.name,
+            )
+        return is_own
 
     def _enter_repeats(self, transaction: Connection) -> None:
         oldest = takewhile(lambda each: self._is_over(each[1]), self._repeats.items())
@@ -265,15 +291,15 @@ class Verified(NamedTuple):
 
 
 def verify_trail(
-    lines: Iterable[str], roster: Roster, *, is_export: bool, earlier: Sequence[str] = ()
+    lines: Iterable[str], rosters: Sequence[Roster], *, is_export: bool, earlier: Sequence[str] = ()
 ) -> Verified:
     """Check that all lines are those that the party has signed, in their order.
 
-    A key is accepted if the roster has it, or if an accepted key has signed the entry that begins
-    it. A key vouches for all lines before its own, so the last key is the one that counts.
+    A key is accepted if a roster has it, or if an accepted key has vouched for it. Entries of other
+    keys are accepted if an accepted key continues them: the party has recognised their last one.
 
     Args:
-        roster: The roster, with the present or the previous key of the party.
+        rosters: Rosters with keys of the party.
         is_export: Whether the lines end with that of an export.
         earlier: The lines of an earlier export, whose entries this trail must have.
 
@@ -281,7 +307,7 @@ def verify_trail(
         StoreFailed: If a line was changed, removed, inserted or moved, or was signed by a key that
             is not accepted.
     """
-    chain, number, known = _Chain(roster), 0, earlier[:-1]
+    chain, number, known = _Chain(rosters), 0, earlier[:-1]
     for number, line in enumerate(lines, 1):
         chain.follow(number, line)
         chain.require(line in known[number - 1 : number] or number > len(known), _NOT_EARLIER)
@@ -295,6 +321,9 @@ def verify_trail(
         )
     chain.require(number >= len(known), "is the last one, but an earlier export has more")
     chain.require(chain.is_accepted, "is signed by a key that is not in the roster")
+    chain.require(
+        chain.is_sound, "follows entries by a key that is not in the roster; give also that roster"
+    )
     entries = number - 1 if is_export else number
     head = last["previous"] if is_export else _hash(chain.line)
     first = chain.first
@@ -312,12 +341,13 @@ class _Chain:
         first: The first entry.
         last: The present entry.
         keys: The SHA-256 of each key so far.
-        is_accepted: Whether the present key is that of the party.
+        is_accepted: Whether the present key is one of the party.
+        is_sound: Whether the entries of all keys before it are those of the party, if it is.
     """
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster, self._number = roster, 0
-        self.line, self.keys, self.is_accepted = "", list[str](), False
+    def __init__(self, rosters: Sequence[Roster]) -> None:
+        self._rosters, self._number = rosters, 0
+        self.line, self.keys, self.is_accepted, self.is_sound = "", list[str](), False, True
         self.first, self.last = dict[str, Any](), dict[str, Any]()
         self._key: ec.EllipticCurvePublicKey | None = None
 
@@ -339,9 +369,8 @@ class _Chain:
             is_whole = line == _text({**entry, _SIGNATURE: signature})
             is_next = entry["number"] == number and entry["previous"] == _hash(before)
             if entry["kind"] in {_START, _KEY, _END}:
-                is_signed = self._change_key(entry, signature)
-            else:
-                is_signed = _is_signed(entry, signature, self._key)
+                self._change_key(entry)
+            is_signed = _is_signed(_text(entry), signature, self._key)
             self.last, self.first = entry, self.first or entry
             is_same = entry["kind"] != _START or all(
                 entry[name] == self.first[name] for name in ("party", "state")
@@ -355,17 +384,19 @@ class _Chain:
         self.require(self.first["kind"] == _START and is_same, "belongs to another trail")
         self.require(is_signed, "has a wrong signature")
 
-    def _change_key(self, entry: Mapping[str, Any], signature: str) -> bool:
-        """Take the key of an entry; return whether it, or the key before it, has signed it."""
+    def _change_key(self, entry: Mapping[str, Any]) -> None:
+        """Use the key of an entry from this entry on."""
         before, self._key = self._key, _key_at(entry[_KEY])
-        is_vouched = _is_signed(entry, signature, before)
         fingerprint = fingerprint_of_key(self._key)
         if fingerprint not in self.keys[-1:]:
             self.keys.append(fingerprint)
-        member = self._roster.member((self.first or entry)["party"])
-        is_known = fingerprint in {member.fingerprint, member.previous_fingerprint}
-        self.is_accepted = is_known or (self.is_accepted and is_vouched)
-        return is_vouched or _is_signed(entry, signature, self._key)
+        members = [each.member((self.first or entry)["party"]) for each in self._rosters]
+        is_vouched = _is_signed(entry[_KEY], entry.get(_VOUCHED, ""), before)
+        if self.first:
+            self.is_sound = self.is_sound and (self.is_accepted or entry.get(_CONTINUES, False))
+        self.is_accepted = (self.is_accepted and is_vouched) or any(
+            fingerprint in {each.fingerprint, each.previous_fingerprint} for each in members
+        )
 
 
 def export_trail(
@@ -385,9 +416,10 @@ def export_trail(
     require(not to.exists(), "file", to, "the path of a file that does not exist")
     with read_trail(path) as lines:
         every = list(lines)
-    found, name = verify_trail(every, roster, is_export=False), identity.name
+    found, name = verify_trail(every, [roster], is_export=False), identity.name
     require(found.party == name, "identity", name, f"the key of {found.party}, whose trail it is")
-    end = _entry(found.entries + 1, now, every[-1], _END, {_KEY: _point(identity)})
+    key = {_CONTINUES: True, _KEY: _point(identity)}
+    end = _entry(found.entries + 1, now, every[-1], _END, key)
     with open_private(to, "x") as file:
         file.writelines(f"{line}\n" for line in [*every, _signed(end, identity)])
     return found
@@ -432,14 +464,12 @@ def _signed(entry: Mapping[str, object], identity: Identity) -> str:
     return _text({**entry, _SIGNATURE: signature.hex()})
 
 
-def _is_signed(
-    entry: Mapping[str, object], signature: str, key: ec.EllipticCurvePublicKey | None
-) -> bool:
+def _is_signed(text: str, signature: str, key: object) -> bool:
     made = bytes.fromhex(signature)
-    if key is None or made.hex() != signature:
+    if not isinstance(key, ec.EllipticCurvePublicKey) or made.hex() != signature:
         return False
     try:
-        key.verify(made, _text(entry).encode(), _SIGNING)
+        key.verify(made, text.encode(), _SIGNING)
     except InvalidSignature:
         return False
     return True
