@@ -121,10 +121,14 @@ def _require_found(path: Path, content: bytes, roster: Roster) -> None:
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_each_flipped_bit_and_cut_of_an_export_is_found(
-    export: Path, keeper: Keeper, step: int
+    tmp_path: Path, keeper: Keeper, step: int
 ) -> None:
     """One bit is enough, and so is the loss of any end but that of the last line."""
-    content, roster = export.read_bytes(), keeper.roster
+    path, export, roster = tmp_path / "ada.db", tmp_path / "ada.jsonl", keeper.roster
+    with keeper.open(path) as (trail, _):
+        trail.append("answered", CLIENT, answer=b"!")
+    export_trail(path, export, keeper.identity, roster, NOON)
+    content = export.read_bytes()
     for place in range(0, 8 * (len(content) - 1), step**2):
         changed = bytearray(content)
         changed[place // 8] ^= 1 << place % 8
