@@ -40,6 +40,7 @@ from veilring.cli.surveys import (
     oracles_command,
     tally_command,
 )
+from veilring.cli.trail import trail_app
 from veilring.errors import InputError, MissingExtra, VeilringError
 from veilring.extras import name_missing_extras
 
@@ -225,3 +226,4 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(records_app, name="records")
 app.add_typer(schema_app, name="schema")
 app.add_typer(state_app, name="state")
+app.add_typer(trail_app, name="trail")

@@ -33,6 +33,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -96,10 +97,13 @@ def fingerprint_of(certificate: x509.Certificate) -> str:
 
     It identifies the key, not the certificate: a renewed certificate of the same key keeps it.
     """
-    public = certificate.public_key()
-    return hashlib.sha256(
-        public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    ).hexdigest()
+    return fingerprint_of_key(certificate.public_key())
+
+
+def fingerprint_of_key(public: CertificatePublicKeyTypes) -> str:
+    """Return the SHA-256 of a public key (SubjectPublicKeyInfo, DER), in hexadecimal."""
+    key = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(key).hexdigest()
 
 
 def read_certificate(pem: str) -> tuple[str, x509.Certificate]:
