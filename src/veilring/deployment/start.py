@@ -195,9 +195,14 @@ class Start(Generic[C]):
         return f"of {len(members)} members, that of {first.name} ends first ({left})"
 
     def _state(self) -> str:
+        from veilring.deployment.upgrading import require_current  # which imports all systems
+
         if self._state_file is not None and self._running is None:
             require_unused(self._state_file)
-        return "sound" if self.open_copy() else "not needed under these terms"
+        is_sound = self.open_copy()
+        if self._state_file is not None:
+            require_current(self._state_file)
+        return "sound" if is_sound else "not needed under these terms"
 
     def _port(self) -> str:
         port = self.server.roster.member(self.server.name).port
