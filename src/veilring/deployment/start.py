@@ -21,6 +21,7 @@ from typing_extensions import override
 from veilring.deployment.config import ServerConfig, Terms
 from veilring.deployment.connecting import Server, expiry_warnings
 from veilring.deployment.policy import (
+    USAGE,
     Policy,
     Request,
     describe_outcome,
@@ -29,7 +30,7 @@ from veilring.deployment.policy import (
 )
 from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
-from veilring.privacy.statefile import StateFile, require_unused
+from veilring.privacy.statefile import StateFile, require_current, require_unused
 from veilring.protocols.admission import Admission
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
@@ -195,13 +196,11 @@ class Start(Generic[C]):
         return f"of {len(members)} members, that of {first.name} ends first ({left})"
 
     def _state(self) -> str:
-        from veilring.deployment.upgrading import require_current  # which imports all systems
-
         if self._state_file is not None and self._running is None:
             require_unused(self._state_file)
         is_sound = self.open_copy()
         if self._state_file is not None:
-            require_current(self._state_file)
+            require_current(self._state_file, USAGE)  # which serving adds if there is a policy
         return "sound" if is_sound else "not needed under these terms"
 
     def _port(self) -> str:

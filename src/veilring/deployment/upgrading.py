@@ -9,7 +9,6 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -21,7 +20,7 @@ from veilring.deployment.survey import renamed_task
 from veilring.errors import ScenarioError, StoreFailed
 from veilring.privacy.budgets import UNITS, Limits, budget_units
 from veilring.privacy.ledger import LEDGER
-from veilring.privacy.sections import another_format, state_of
+from veilring.privacy.sections import state_of
 from veilring.privacy.upgrade import (
     Earlier,
     EarlierFormats,
@@ -29,7 +28,6 @@ from veilring.privacy.upgrade import (
     undo_upgrade,
     upgrade_state_file,
 )
-from veilring.privacy.witness import connect_to_read
 from veilring.protocols.ldp.outbox import OUTBOX
 from veilring.protocols.ldp.store.sqlite import REPORTS
 from veilring.protocols.ranksearch.memory import QUERIES
@@ -40,8 +38,8 @@ SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE)
 _OPENING: Final = ("settings",)
 _TOML: Final = ".toml"
 
-# A folder of a prediction server, until the rows were in the ledger.
-_FOLDERS_LEDGER: Final = "budgets.sqlite"
+# The files of a prediction server's folder; the rows are in the ledger since it has the second name.
+_FOLDERS_LEDGERS: Final = ("budgets.sqlite", "state.sqlite")
 _FOLDERS_ROWS: Final = "rows.bin"
 _STEPS: Final = "owner's steps of the file of rows"
 _MAGIC: Final = b"veilring rows 2\n"
@@ -80,16 +78,6 @@ def undo_state_upgrade(target: Path) -> tuple[Path, Path]:
     return path, undo_upgrade(path, SECTIONS, _EARLIER, ignored=_OPENING)
 
 
-def require_current(path: Path) -> None:
-    """Refuse a state file with any section of another version, also one not opened at the start."""
-    with closing(connect_to_read(path)) as connection:
-        found = dict(connection.execute("SELECT name, version FROM sections").fetchall())
-    for section in SECTIONS:
-        version = found.get(section.name, section.version)
-        if version != section.version:
-            raise another_format(path, section.name, version, section.version, section.loss)
-
-
 def _state_of(target: Path) -> Path:
     """Return the state file at a path, in a folder, or of a configuration."""
     if target.suffix == _TOML and target.is_file():
@@ -98,7 +86,8 @@ def _state_of(target: Path) -> Path:
             kept = "keeps its state in a database" if state else "keeps no state"
             raise ScenarioError.because(f"this party {kept}; give a state file", field="state")
         target = Path(state)
-    return target / _FOLDERS_LEDGER if target.is_dir() else target
+    found = (target / name for name in _FOLDERS_LEDGERS)
+    return next((path for path in found if path.exists()), target)
 
 
 def _unchanged(_connection: sqlite3.Connection, _path: Path) -> Iterator[str]:
@@ -108,9 +97,9 @@ def _unchanged(_connection: sqlite3.Connection, _path: Path) -> Iterator[str]:
 def _ledger_of_format_2(connection: sqlite3.Connection, path: Path) -> Iterator[str]:
     """Add places with the rows of a prediction server, and count large budgets as today."""
     connection.execute("CREATE TABLE places (number INTEGER PRIMARY KEY, content BLOB NOT NULL)")
-    steps = _setting(connection, _STEPS)
-    if steps is not None:
-        yield _move_rows(connection, path.parent / _FOLDERS_ROWS, int(steps))
+    steps, rows = _setting(connection, _STEPS), path.parent / _FOLDERS_ROWS
+    if steps is not None or (path.name in _FOLDERS_LEDGERS and rows.exists()):
+        yield _move_rows(connection, rows, int(steps or 0))
     budgets = _setting(connection, "budgets")
     if budgets is not None:
         _set(connection, "budgets", _recounted(Limits.from_json(budgets)).to_json())

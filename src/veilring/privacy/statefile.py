@@ -84,6 +84,7 @@ __all__ = (
     "missing_state",
     "open_state_file",
     "read_state_file",
+    "require_current",
     "require_unused",
 )
 
@@ -342,6 +343,14 @@ def require_unused(path: Path) -> None:
     """Refuse a state file that a process is writing."""
     if lock_path(path).exists() and known_to_readers(path.resolve()) is None:
         raise in_use(path, Content(()).name)
+
+
+def require_current(path: Path, *sections: Section) -> None:
+    """Refuse a state file with another version of a section that a process will add."""
+    with closing(connect_to_read(path.resolve())) as connection:
+        found = {name for (name,) in connection.execute("SELECT name FROM sections")}
+        known = tuple(section for section in sections if section.name in found)
+        require_sections(connection, path, Content(known))
 
 
 @contextmanager

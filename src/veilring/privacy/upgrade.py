@@ -184,11 +184,11 @@ def _inspected(path: Path, source: _Source, witness: Witness) -> State:
 @contextmanager
 def _locked(path: Path, earlier: EarlierFormats, *, dry_run: bool = False) -> Iterator[Witness]:
     """Hold the lock of a file of veilring, and report errors of the disk."""
-    if not path.exists():
+    if not path.is_file():
         raise missing_state(str(path), _FILE.name, _FILE.loss)
-    _source(path, earlier)  # before a lock file is left beside a file of another program
     is_new = not lock_path(path).exists()
     try:
+        _source(path, earlier)  # before a lock file is left beside a file of another program
         with closing(Witness(path, _FILE.name)) as witness:
             yield witness
     except (sqlite3.Error, OSError) as error:
