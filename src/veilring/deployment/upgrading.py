@@ -38,7 +38,7 @@ SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE)
 _OPENING: Final = ("settings",)
 _TOML: Final = ".toml"
 
-# The files of a prediction server's folder; the rows are in the ledger since it has the second name.
+# Files of a prediction server's folder. A ledger with the second name has the rows as well.
 _FOLDERS_LEDGERS: Final = ("budgets.sqlite", "state.sqlite")
 _FOLDERS_ROWS: Final = "rows.bin"
 _STEPS: Final = "owner's steps of the file of rows"
