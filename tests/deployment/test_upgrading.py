@@ -28,6 +28,7 @@ from veilring.nodes.party import Parties
 from veilring.privacy.budgets import UNITS, Budgets, Charge, RecordCharge
 from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.privacy.statefile import Section, open_state_file
+from veilring.privacy.upgrade import Upgrade
 from veilring.protocols.ldp.messages import Accepted, ReportVerdict
 from veilring.protocols.ldp.outbox import Outbox
 from veilring.protocols.ldp.store.base import Senders
@@ -72,12 +73,18 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in found.items() if content}
 
 
+def upgraded(target: Path) -> tuple[Path, Upgrade]:
+    """Convert state, and return its file and what was changed."""
+    place, upgrade = upgrade_state(target)
+    return Path(place), upgrade
+
+
 @pytest.mark.parametrize(
     "name", ["format-2/ledger-closed", "format-2/ledger-killed", "format-3/ledger-killed"]
 )
 def test_a_ledger_goes_on(earlier: Path, name: str) -> None:
     """All budgets and charges are as before, equal requests are free, and no record is refilled."""
-    path, upgrade = upgrade_state(earlier / name / "ledger")
+    path, upgrade = upgraded(earlier / name / "ledger")
     assert upgrade.rows["answers"] == 4
     assert "1 stored labels or releases of this member stay" in upgrade.notes[0]
     with open_ledger(path, BUDGETS) as ledger:
@@ -123,7 +130,7 @@ def records(number: int) -> LabelledRecords:
 )
 def test_a_prediction_server_goes_on(earlier: Path, name: str, added: int, forgotten: int) -> None:
     """Its folder becomes one file, in which each record has its row and what is left to spend."""
-    path, _ = upgrade_state(earlier / name / "state")
+    path, _ = upgraded(earlier / name / "state")
     with open_state(RULES, path) as state:
         assert (len(state), state.answered) == (5 * added - forgotten, 4)
         queries = np.random.default_rng(7).integers(1, 1000, size=(4, 3)).astype(np.float32)
@@ -184,8 +191,8 @@ def test_rows_of_another_age_are_refused(earlier: Path) -> None:
 
 def test_a_collection_goes_on(earlier: Path) -> None:
     """Each report stays counted once at the collector, and settled or waiting at its client."""
-    path, upgrade = upgrade_state(earlier / "format-2/store/reports")
-    outbox, _ = upgrade_state(earlier / "format-2/outbox/outbox")
+    path, upgrade = upgraded(earlier / "format-2/store/reports")
+    outbox, _ = upgraded(earlier / "format-2/outbox/outbox")
     assert TERMS.task.digest.hex() in upgrade.notes[0]
     with closing(SqliteStore(path, TERMS.task)) as store, Outbox(outbox) as own:
         assert store.tally().clients == store.recount().clients == 5
@@ -205,7 +212,7 @@ def test_a_collection_goes_on(earlier: Path) -> None:
 
 def test_a_memory_of_queries_goes_on(earlier: Path) -> None:
     """Queries are refused among other parties, and those with a failed check among any."""
-    path, _ = upgrade_state(earlier / "format-3/memory/asked")
+    path, _ = upgraded(earlier / "format-3/memory/asked")
     with closing(open_state_file(path, QUERIES)) as file:
         memory = SearchedRows(Rows(np.zeros((0, 2)), np.zeros(0, np.int64)), file)
         asked, failed = np.array([[0.25, 0.5], [0.5, 0.75]]), np.array([[1.0, 1.0]])
@@ -220,7 +227,7 @@ def test_a_memory_of_queries_goes_on(earlier: Path) -> None:
 def test_a_converted_file_has_one_way_back(earlier: Path) -> None:
     """Going back is refused once something was spent, but not after a mere start."""
     file = earlier / "format-2/ledger-killed/ledger"
-    path, upgrade = upgrade_state(file)
+    path, upgrade = upgraded(file)
     open_ledger(path, BUDGETS).close()
     assert undo_state_upgrade(path) == (path, upgrade.kept)
     upgrade_state(path)

@@ -150,14 +150,15 @@ def upgrade_command(
         path, kept = undo_state_upgrade(target)
         typer.echo(f"put {kept.name} back as {path}; use the version that wrote it")
         return
-    path, upgrade = upgrade_state(target, dry_run=dry_run)
+    place, upgrade = upgrade_state(target, dry_run=dry_run)
     if not upgrade.changes:
-        typer.echo(f"{path} has the formats of this version; nothing was changed")
+        typer.echo(f"{place} has the formats of this version; nothing was changed")
         return
-    typer.echo(f"{'would convert' if dry_run else 'converted'} {path}")
+    typer.echo(f"{'would convert' if dry_run else 'converted'} {place}")
     for line in (*upgrade.changes, *upgrade.notes):
         typer.echo(f"  {line}")
-    rows = ", ".join(f"{table} {count:,}" for table, count in upgrade.rows.items() if count)
-    typer.echo(f"  rows: {rows or 'none'}")
+    if upgrade.rows:
+        rows = (f"{table} {count:,}" for table, count in upgrade.rows.items() if count)
+        typer.echo(f"  rows: {', '.join(rows) or 'none'}")
     if upgrade.kept is not None and not dry_run:
         typer.echo(f"  the old file is kept as {upgrade.kept.name}; no version opens it")

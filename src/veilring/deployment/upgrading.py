@@ -29,6 +29,7 @@ from veilring.privacy.upgrade import (
     upgrade_state_file,
 )
 from veilring.protocols.ldp.outbox import OUTBOX
+from veilring.protocols.ldp.store import URL_PREFIXES, rename_task
 from veilring.protocols.ldp.store.sqlite import REPORTS
 from veilring.protocols.ranksearch.memory import QUERIES
 
@@ -51,7 +52,7 @@ _ID_LABEL_BYTES: Final = 64 + 2
 _FORGETTING: Final = 2  # the kind of a step; another adds rows
 
 
-def upgrade_state(target: Path, *, dry_run: bool = False) -> tuple[Path, Upgrade]:
+def upgrade_state(target: Path, *, dry_run: bool = False) -> tuple[str, Upgrade]:
     """Convert the state of a party to today's formats.
 
     Args:
@@ -59,13 +60,17 @@ def upgrade_state(target: Path, *, dry_run: bool = False) -> tuple[Path, Upgrade
         dry_run: Whether to change nothing.
 
     Returns:
-        The state file, and what was changed.
+        The place of the state, and what was changed.
 
     Raises:
         StoreFailed: If it is damaged or incomplete, or the disk failed.
     """
-    path = _state_of(target)
-    return path, upgrade_state_file(path, SECTIONS, _EARLIER, dry_run=dry_run)
+    state = _state_of(target)
+    if isinstance(state, Path):
+        return str(state), upgrade_state_file(state, SECTIONS, _EARLIER, dry_run=dry_run)
+    encoded = rename_task(state, renamed_task, dry_run=dry_run)
+    changes, notes = ("store of reports: its task",), (_renamed(encoded or b""),)
+    return "the database", Upgrade(changes, notes=notes) if encoded else Upgrade(())
 
 
 def undo_state_upgrade(target: Path) -> tuple[Path, Path]:
@@ -74,17 +79,20 @@ def undo_state_upgrade(target: Path) -> tuple[Path, Path]:
     Returns:
         The state file, and the former path of the copy.
     """
-    path = _state_of(target)
-    return path, undo_upgrade(path, SECTIONS, _EARLIER, ignored=_OPENING)
+    state = _state_of(target)
+    if isinstance(state, str):
+        raise ScenarioError.because("a database has no kept copy", field="state")
+    return state, undo_upgrade(state, SECTIONS, _EARLIER, ignored=_OPENING)
 
 
-def _state_of(target: Path) -> Path:
-    """Return the state file at a path, in a folder, or of a configuration."""
+def _state_of(target: Path) -> Path | str:
+    """Return the state file at a path, in a folder, or of a configuration; or its database."""
     if target.suffix == _TOML and target.is_file():
-        state = getattr(load_config(target), "state", "")
-        if not state or "://" in state:
-            kept = "keeps its state in a database" if state else "keeps no state"
-            raise ScenarioError.because(f"this party {kept}; give a state file", field="state")
+        state: str = getattr(load_config(target), "state", "")
+        if not state:
+            raise ScenarioError.because("this party keeps no state", field="state")
+        if state.startswith(URL_PREFIXES):
+            return state
         target = Path(state)
     found = (target / name for name in _FOLDERS_LEDGERS)
     return next((path for path in found if path.exists()), target)
@@ -125,7 +133,12 @@ def _rename_task(connection: sqlite3.Connection, _path: Path) -> Iterator[str]:
         if encoded != body:
             row = sha256(encoded).digest(), encoded
             connection.execute("UPDATE task SET digest = ?, body = ?", row)
-            yield f"the hash of its task is now {row[0].hex()}: set it where a client names `task`"
+            yield _renamed(encoded)
+
+
+def _renamed(encoded: bytes) -> str:
+    digest = sha256(encoded).hexdigest()
+    return f"the hash of its task is now {digest}: set it where a client names `task`"
 
 
 def _rename_reports(connection: sqlite3.Connection, _path: Path) -> Iterator[str]:

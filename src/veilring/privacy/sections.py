@@ -47,7 +47,7 @@ CREATE TABLE statefile (
 Step: TypeAlias = Callable[[sqlite3.Connection], Iterable[str]]
 """Changes the tables of one version into those of the next, within a transaction.
 
-It gives what an operator has to know of it, in sentences. It never calls `executescript`, which
+It gives notes for the operator, in sentences. It never calls `executescript`, which
 would end the transaction.
 """
 

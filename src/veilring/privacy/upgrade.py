@@ -66,12 +66,12 @@ EarlierFormats: TypeAlias = Mapping[tuple[str, int], Earlier]
 
 
 class Upgrade(NamedTuple):
-    """What an upgrade has changed, or would change.
+    """The changes of an upgrade that was made, or would be made.
 
     Attributes:
         changes: The formats before and after; empty if the file has today's formats.
         rows: The number of rows of each table afterwards.
-        notes: What an operator has to know, in sentences.
+        notes: The notes for the operator, in sentences.
         kept: The copy of the old file.
     """
 
@@ -228,7 +228,7 @@ def _copy(path: Path, to: Path) -> None:
 
 
 def _converted(draft: Path, path: Path, source: _Source, sections: Sequence[Section]) -> Upgrade:
-    """Convert a draft of a file, check it, and return what has changed."""
+    """Convert a draft of a file, check it, and return its changes."""
     changes, notes = list[str](), list[str]()
     with _opened(draft) as connection:
         connection.execute("BEGIN")

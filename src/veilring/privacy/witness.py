@@ -148,7 +148,7 @@ def log_of(path: Path) -> Path:
 
 
 def log_size(path: Path) -> int:
-    """Return the size of the log in bytes; 0 if there is none."""
+    """Return the size of the log in bytes; 0 without a log."""
     try:
         return log_of(path).stat().st_size
     except FileNotFoundError:
