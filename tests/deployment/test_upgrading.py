@@ -10,6 +10,7 @@ import sqlite3
 import tarfile
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +22,13 @@ from tests.deployment.commands import deploy
 
 import veilring
 from veilring.data.table import Rows
+from veilring.deployment.policy import USAGE
 from veilring.deployment.survey import SurveyTerms, former_digest
 from veilring.deployment.upgrading import SECTIONS, undo_state_upgrade, upgrade_state
 from veilring.errors import AskedBefore, BudgetExhausted, InputError, StoreFailed
 from veilring.nodes.party import Parties
 from veilring.privacy.budgets import UNITS, Budgets, Charge, RecordCharge
-from veilring.privacy.ledger import open_ledger, read_totals
+from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
 from veilring.privacy.statefile import Section, open_state_file
 from veilring.privacy.upgrade import Upgrade
 from veilring.protocols.ldp.messages import Accepted, ReportVerdict
@@ -314,6 +316,22 @@ def test_the_command_takes_a_configuration(earlier: Path, tmp_path: Path) -> Non
     assert "put owner.db.format-2 back" in done("state", "upgrade", folder / "owner.toml", "--undo")
     assert said in refused("ledger", "show", folder / "owner.db")
     assert "keeps no state" in refused("state", "upgrade", folder / "analyst-0.toml")
+    both = "--dry-run", "--undo"
+    assert "give either" in refused("state", "upgrade", folder / "owner.toml", *both)
+
+
+def test_a_check_finds_sections_that_serving_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of usage of an earlier version is found before the server is stopped."""
+    folder = deploy(tmp_path / "trial", "owner")
+    with closing(open_state_file(folder / "owner.db", LEDGER)) as file:
+        file.add(USAGE)
+    for section in (USAGE, replace(USAGE, version=2)):
+        monkeypatch.setattr("veilring.deployment.start.USAGE", section)
+        code, out, _ = invoke("check", folder / "owner.toml")
+        assert bool(code) == ("Convert it with `veilring state upgrade" in " ".join(out.split()))
+    assert code
 
 
 def test_every_section_is_upgraded() -> None:

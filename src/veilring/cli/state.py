@@ -145,7 +145,9 @@ def upgrade_command(
         veilring state upgrade owner.db
     """
     from veilring.deployment.upgrading import undo_state_upgrade, upgrade_state
+    from veilring.privacy.checks import require_that
 
+    require_that(not (undo and dry_run), "--undo", "give either --dry-run or --undo")
     if undo:
         path, kept = undo_state_upgrade(target)
         typer.echo(f"put {kept.name} back as {path}; use the version that wrote it")

@@ -313,6 +313,7 @@ def _keep(path: Path, kept: Path, file_id: bytes) -> None:
         _copy(path, part)
         _mark(part)
         part.replace(kept)
+        sync_folder(kept.parent)
 
 
 def _mark(copy: Path) -> None:
