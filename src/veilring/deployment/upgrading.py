@@ -143,10 +143,13 @@ def _renamed(encoded: bytes) -> str:
 
 def _rename_reports(connection: sqlite3.Connection, _path: Path) -> Iterator[str]:
     """Rename a table of outboxes, which now has another name than that of a store."""
+    find = (
+        "SELECT sql FROM sqlite_master WHERE tbl_name = 'reports' AND sql != '' ORDER BY type DESC"
+    )
+    statements = [sql for (sql,) in connection.execute(find)]  # of the table and its index
     connection.execute("DROP INDEX waiting")
-    for statement in filter(str.strip, OUTBOX.schema.split(";")):
-        if "outgoing" in statement:
-            connection.execute(statement)
+    for statement in statements:
+        connection.execute(statement.replace(" reports ", " outgoing "))
     connection.execute("INSERT INTO outgoing SELECT * FROM reports")
     connection.execute("DROP TABLE reports")
     yield from ()
