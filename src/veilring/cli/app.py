@@ -28,7 +28,7 @@ from veilring.cli.parties import (
     serve_command,
     submit_command,
 )
-from veilring.cli.run import report, reproduce, run_command, sweep, trace
+from veilring.cli.run import merge, report, reproduce, run_command, sweep, trace
 from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.schema import schema_app
 from veilring.cli.state import ledger_app, state_app
@@ -200,6 +200,7 @@ app.command("compare")(compare_command)
 app.command()(report)
 app.command()(trace)
 app.command()(sweep)
+app.command()(merge)
 app.command("explore")(explore_command)
 app.command("audit")(audit_command)
 app.command()(reproduce)

@@ -326,7 +326,7 @@ class Roster:
     """All members, in an order shared by everybody.
 
     Attributes:
-        members: At least one member, with unique names and keys.
+        members: At least one member, with unique names, keys and addresses.
     """
 
     members: tuple[Member, ...]
@@ -336,8 +336,10 @@ class Roster:
             raise InputError.because("the roster has no members; add at least one", field="members")
         seen = set[str]()
         for position, member in enumerate(self.members):
-            for part in ("name", "fingerprint", "previous_fingerprint"):
-                value = getattr(member, part)
+            address = f"{member.host}:{member.port}" if member.port else ""
+            keys = (member.fingerprint, member.previous_fingerprint)
+            parts = ("name", "fingerprint", "previous_fingerprint", "port")
+            for part, value in zip(parts, (member.name, *keys, address), strict=True):
                 if value and value in seen:
                     key = f"members[{position}].{part}"
                     raise InputError(key, value, "a value different from those of earlier members")
