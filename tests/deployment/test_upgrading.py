@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from tests.cli.invoking import done, invoke, refused
 from tests.deployment.commands import deploy
+from tests.deployment.trails import Keeper
 
 import veilring
 from veilring.data.table import Rows
@@ -227,15 +228,27 @@ def test_a_memory_of_queries_goes_on(earlier: Path) -> None:
 
 
 def test_a_converted_file_has_one_way_back(earlier: Path) -> None:
-    """Going back is refused once something was spent, but not after a mere start."""
+    """Going back is refused once something was spent, but not after a mere start.
+
+    A start is entered in the trail, and so is what would be forgotten.
+    """
     file = earlier / "format-2/ledger-killed/ledger"
     path, upgrade = upgraded(file)
     open_ledger(path, BUDGETS).close()
+    keeper = Keeper()
+    with keeper.open(path):
+        pass
     assert undo_state_upgrade(path) == (path, upgrade.kept)
     upgrade_state(path)
+    with keeper.open(path) as (trail, _):
+        trail.append("answered", {"client": "ann"})
+    with pytest.raises(InputError, match="has changed since its upgrade, in trail"):
+        undo_state_upgrade(path)
     with open_ledger(path, BUDGETS) as ledger:
         ledger.charge(Charge("bob", "new", b"", b"", 0.125))
-    with pytest.raises(InputError, match="has changed since its upgrade, in analysts, answers"):
+    with pytest.raises(
+        InputError, match="has changed since its upgrade, in analysts, answers, trail"
+    ):
         undo_state_upgrade(path)
     assert read_totals(path).spent == _about(1200.5)
 

@@ -9,6 +9,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import Final, NamedTuple, Self
 from veilring.deployment.duties import load_config
 from veilring.deployment.policy import USAGE
 from veilring.deployment.survey import renamed_task
-from veilring.deployment.trail import TRAIL
-from veilring.errors import ScenarioError, StoreFailed
+from veilring.deployment.trail import TRAIL, is_start, read_trail
+from veilring.errors import ScenarioError, StoreFailed, VeilringError
 from veilring.privacy.budgets import UNITS, Limits, budget_units
 from veilring.privacy.ledger import LEDGER
 from veilring.privacy.sections import state_of
@@ -36,8 +37,8 @@ from veilring.protocols.ranksearch.memory import QUERIES
 
 SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE, TRAIL)
 """All sections of state files, except those of other packages."""
-# Opening a ledger writes its budgets, the space of charges, and what its owner compares.
-_OPENING: Final = ("settings",)
+# A start writes the budgets of a ledger, the space of charges, and the policy.
+_OPENING: Final = ("settings", "policy")
 _TOML: Final = ".toml"
 
 # Files of a prediction server's folder. A ledger with the second name has the rows as well.
@@ -83,7 +84,15 @@ def undo_state_upgrade(target: Path) -> tuple[Path, Path]:
     state = _state_of(target)
     if isinstance(state, str):
         raise ScenarioError.because("a database has no kept copy", field="state")
-    return state, undo_upgrade(state, SECTIONS, _EARLIER, ignored=_OPENING)
+    ignored = _OPENING + (TRAIL.sealed if _has_only_started(state) else ())
+    return state, undo_upgrade(state, SECTIONS, _EARLIER, ignored=ignored)
+
+
+def _has_only_started(state: Path) -> bool:
+    """Return whether nothing happened since the upgrade but starts of the party."""
+    with suppress(VeilringError), read_trail(state) as lines:
+        return all(is_start(line) for line in lines)
+    return False
 
 
 def _state_of(target: Path) -> Path | str:

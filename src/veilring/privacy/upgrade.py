@@ -346,8 +346,11 @@ def _newest_kept(path: Path, file_id: bytes) -> Path:
 def _require_same(path: Path, again: Path, kept: Path, ignored: Collection[str]) -> None:
     """Refuse to go back if rows have changed since the upgrade."""
     with closing(connect_to_read(path)) as now, closing(connect_to_read(again)) as then:
-        tables = [table for table in _tables(then) if table not in ignored]
-        changed = [table for table in tables if seal_of(now, (table,)) != seal_of(then, (table,))]
+        before = set(_tables(then))
+        tables = [table for table in _tables(now) if table not in ignored]
+        seals = ((seal_of(then, (each,)) if each in before else 0) for each in tables)
+        pairs = zip(tables, seals, strict=True)
+        changed = [table for table, seal in pairs if seal_of(now, (table,)) != seal]
     if changed:
         raise InputError.because(
             f"{path} has changed since its upgrade, in {', '.join(changed)}: with {kept.name},"
