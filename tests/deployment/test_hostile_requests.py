@@ -259,7 +259,7 @@ async def attacked(
         server: Any = _Server(victim, wire)
         file, log = members.ledgers[victim].file, logging.getLogger("tests")
         policy = Policy.model_validate(limits)
-        members.admissions[victim] = open_admission(server, policy, terms, log, file)
+        members.admissions[victim] = open_admission(server, policy, terms, log, file=file)
     async with members.served():
         for name, node in members.world.nodes.items():
             wire.watch(name, node.endpoint)
@@ -272,8 +272,11 @@ async def attacked(
 class _Server:
     """The part of a server that an admission needs."""
 
+    names = (*PARTIES, *CLIENTS)
+
     def __init__(self, name: str, wire: Wire) -> None:
         self.name, self._wire = name, wire
+        self.roster = self  # of which only the names are needed
 
     def clock(self) -> dt.datetime:
         """Return the time."""
