@@ -36,6 +36,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final, Self, TypeVar
@@ -56,7 +57,7 @@ from veilring.errors import (
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import FairTurns, Offer, opening
-from veilring.protocols.admission import Asked, Count
+from veilring.protocols.admission import Admitted, Asked
 from veilring.protocols.chunks import receive_chunks, send_chunks
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.membership import Once
@@ -82,8 +83,6 @@ _R = TypeVar("_R")
 _log = logging.getLogger("veilring.member")
 
 _RESULT: Final = "result"
-# The result belongs to all members: each decides for itself which clients get it from there.
-_MADE: Final = Asked("", 1)
 
 
 class ResultReady(Message, kind="result.ready"):
@@ -194,7 +193,7 @@ class OnceMember:
         """Wait until this member fails to take part, charge or store; see `PeerMember.failure`."""
         await self.member.failure()
 
-    async def ask(self, client: str = "") -> bytes | ResultReady:
+    async def ask(self, client: str = "", session: bytes = b"") -> bytes | ResultReady:
         """Return the stored result, made now if no member has it, or a refusal for lack of budget.
 
         The client is by default this member; clients take turns.
@@ -207,15 +206,27 @@ class OnceMember:
             VeilringError: If the session failed. It may have been charged.
         """
         payer = client or self.node.name
-        with self.member.admission(Asked("" if payer in self.member.parties else payer, 0)):
+        name = "" if payer in self.member.parties else payer
+        peer = "" if name else payer
+        asked = Asked(
+            name, 0, service=PEERS_RESULT, peer=peer, session=session, request=self.content
+        )
+        with self.member.admitted(asked) as admitted:
             self._waiting.append(payer)
             try:
                 # long enough for another client's session to make the result
                 async with self._asking.turn(payer, self.member.limits.session):
                     kept = self._find()
-                    return await self._obtain(payer) if kept is None else kept
+                    answer = await self._obtain(payer) if kept is None else kept
             finally:
                 self._waiting.remove(payer)
+            if isinstance(answer, ResultReady):
+                whose = answer.exhausted
+                said = "" if whose in {payer, self.node.name} else ", as other members say"
+                admitted.refuse(f"budget: that of {whose}{said}")
+            else:
+                admitted.answer(answer)
+            return answer
 
     async def _obtain(self, payer: str) -> bytes | ResultReady:
         """Fetch the result from a member that has it; if none has, have it made."""
@@ -226,7 +237,7 @@ class OnceMember:
         if refusal is not None:
             return refusal
         is_first = self.node.name == self.convener
-        with self.member.admission(_MADE):  # before any other member is asked
+        with self.member.admitted(self._asked()):  # before any other member is asked
             pass
         refusal = await (self._convene(payer) if is_first else self._request_making())
         if refusal is not None:
@@ -294,9 +305,11 @@ class OnceMember:
         me, first = self.node.name, self.convener
         self.node.require((first,))
         answer = await self._run(partial(_request, size=self.once.size), PEERS_RESULT, first)
-        if isinstance(answer, ResultReady):
-            return ResultReady(exhausted=first) if answer.exhausted == me else answer
-        return None
+        if not isinstance(answer, ResultReady):
+            return None
+        if answer.exhausted not in self.member.parties:
+            raise ProtocolViolation(first, "names a party that is not a member")
+        return ResultReady(exhausted=first) if answer.exhausted == me else answer
 
     async def _run(self, role: Callable[..., Awaitable[_R]], service: str, peer: str) -> _R:
         """Play a role in a session with one member."""
@@ -310,13 +323,13 @@ class OnceMember:
             if self._find() is not None:
                 return None
             try:
-                with self.member.admission(_MADE) as count:
-                    lead = partial(self._lead, payer=payer, count=count)
+                with self.member.admitted(self._asked()) as admitted:
+                    lead = partial(self._lead, payer=payer, admitted=admitted)
                     return await self.member.convene(lead, payer, self.once.spare)
             except (BudgetExhausted, SessionAborted) as error:
                 return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
 
-    async def _lead(self, party: Party, payer: str, count: Count) -> ResultReady | None:
+    async def _lead(self, party: Party, payer: str, admitted: Admitted) -> ResultReady | None:
         """Make the result with all members, unless one has it, cannot pay, or is missing."""
         told = await self._hear_all(party)
         has_one = any(each.digest for each in told.values())
@@ -332,7 +345,7 @@ class OnceMember:
                     _log.warning(line, ", ".join(missing))
                 raise NotReady(self.node.name, missing[0])
             return None if has_one else ResultReady(exhausted=poor)
-        with self.till.paying(payer, self._payment, self.once.size, count) as charge:
+        with self._paying(payer, admitted, party) as charge:
             await broadcast_to_rest(party, ResultStart(make=True))
             await self._make(party, party.me, charge)
         return None
@@ -353,18 +366,31 @@ class OnceMember:
             kept = self._find()
             payer = next((each for each in (*self._waiting, opener) if not self._refusal(each)), "")
             if kept is not None or not payer:
-                digest = b"" if kept is None else digest_of(kept)
-                await party.send(opener, ResultHeld(digest=digest))
+                with self.member.admitted(self._asked(opener)._replace(queries=0)):
+                    await party.send(opener, _held(kept))
                 if (await party.receive(ResultStart, sender=opener)).make:
                     raise ProtocolViolation(opener, "began a release that we cannot take part in")
                 return
             with (
-                self.member.admission(_MADE) as count,
-                self.till.paying(payer, self._payment, self.once.size, count) as charge,
+                self.member.admitted(self._asked(opener)) as admitted,
+                self._paying(payer, admitted, party) as charge,
             ):
                 await party.send(opener, ResultHeld(ready=True, paid=self._has_paid))
                 if (await party.receive(ResultStart, sender=opener)).make:
                     await self._make(party, opener, charge)
+
+    def _asked(self, peer: str = "") -> Asked:
+        """Return the request for the making of the result.
+
+        The result belongs to all members: each decides for itself which clients get it from there.
+        """
+        return Asked("", 1, service=PEERS_JOIN, peer=peer, request=self.content)
+
+    def _paying(
+        self, payer: str, admitted: Admitted, party: Party
+    ) -> AbstractContextManager[Callable[[object], object]]:
+        count = self.member.counter(admitted, party)
+        return self.till.paying(payer, self._payment, self.once.size, count)
 
     async def _make(self, party: Party, client: str, charge: Callable[[object], object]) -> None:
         result = await self.member.play(party, client=client, charge=charge)
@@ -387,11 +413,12 @@ class OnceMember:
         return self.till.keep(self.node.name, _RESULT, self.content, kept)
 
     async def _tell(self, party: Party, peer: str) -> None:
-        kept = self._find()
-        await party.send(peer, ResultHeld(digest=b"" if kept is None else digest_of(kept)))
+        asked = Asked("", 0, service=PEERS_HELD, peer=peer, session=party.session)
+        with self.member.admitted(asked):
+            await party.send(peer, _held(self._find()))
 
     async def _answer(self, party: Party, client: str) -> None:
-        answer = await self.ask(client)
+        answer = await self.ask(client, party.session)
         if isinstance(answer, ResultReady):
             await party.send(client, answer)
             return
@@ -399,6 +426,10 @@ class OnceMember:
         await send_chunks(party, client, ResultBytes.of(answer))
         line = "%s sent its release to %s; it was paid for once, with epsilon %g"
         _log.info(line, self.node.name, client, self.till.price)
+
+
+def _held(kept: bytes | None) -> ResultHeld:
+    return ResultHeld(digest=b"" if kept is None else digest_of(kept))
 
 
 def result_client(terms: bytes, once: Once, price: float) -> Callable[..., Awaitable[Any]]:

@@ -34,15 +34,9 @@ from veilring.deployment import back_up_state
 from veilring.errors import InputError, StoreFailed, VeilringError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Task
-from veilring.protocols.ldp.store import base, begin_report_store, open_report_store
-from veilring.protocols.ldp.store.base import (
-    DIGEST_END,
-    Quotas,
-    Senders,
-    Store,
-    StoredReports,
-    digest_reports,
-)
+from veilring.protocols.ldp.store import base, begin_report_store, open_report_store, rename_task
+from veilring.protocols.ldp.store.base import Quotas, Senders, Store, StoredReports, recount_all
+from veilring.protocols.ldp.store.sqlite import DIGEST_END, digest_reports
 
 OpenStore = Callable[..., Store]
 TASK = make_task()
@@ -324,6 +318,49 @@ def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
     require_refused("without is 'mallory'; .*: ada, eve", store.recount, without=["mallory"])
 
 
+def half_of(arrived: Sequence[Accepted], bit: int) -> list[Accepted]:
+    """Return the reports whose ids have this first bit."""
+    return [part_of(each, each.ids[:, 0] >> 7 == bit) for each in arrived]
+
+
+def test_several_stores_count_like_one(stores: OpenStore, tmp_path: Path) -> None:
+    """Reports divided among stores have the tally and members of one store that got them all.
+
+    A report in two stores counts once, for the first store's member, and of two reports with one id
+    the first counts, as one store would have it.
+    """
+    left, right = half_of(REPORTS, 0), half_of(REPORTS, 1)
+    eve = accepted(TASK, batches(TASK, 200, 2))
+    other = Accepted(1, left[0].ids[:1], SECOND.reports[:1], np.arange(1))
+    one, two = stores(), new_store(str(tmp_path / "two.db"))
+    whole = new_store(str(tmp_path / "whole.db"))
+    for each, arrived, member in (
+        (one, left, "ada"),
+        (two, right, "ada"),
+        (two, eve, "eve"),
+        (two, left[1:], "bob"),
+        (two, [other], "bob"),
+    ):
+        keep(each, arrived, member=member)
+        keep(whole, arrived, member=member)
+    readers = [
+        stores(read_only=True),
+        open_report_store(str(tmp_path / "two.db"), TASK, read_only=True),
+    ]
+    for opened in ([one, two], readers):
+        found = recount_all(opened)
+        require_equal(found.tally, whole.tally())
+        assert found.members == whole.members() == {"ada": 300, "bob": 0, "eve": 200}
+        assert (found.repeated, found.reused) == (sum(len(each.ids) for each in left[1:]), 1)
+        fewer = recount_all(opened, without=["eve"])
+        require_equal(fewer.tally, whole.recount(without=["eve"]))
+        require_refused(
+            "without is 'mallory'; .*: ada, bob, eve", recount_all, opened, without=["mallory"]
+        )
+    two.close()
+    whole.close()
+
+
 SUMS, DAMAGED = "running sums", "reports.sqlite is damaged .*Restore your newest copy"
 CHANGES = {
     "UPDATE reports SET report = x'01' WHERE id = (SELECT id FROM some WHERE report = x'00')": SUMS,
@@ -441,3 +478,23 @@ def test_the_password_of_a_database_is_never_shown(
     shown = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value)
     for part in ("hid", "den"):
         assert part not in shown
+
+
+def test_a_task_in_a_database_gets_a_new_encoding(postgres: str) -> None:
+    """Its reports stay counted, and only a store of the new encoding opens it."""
+    import psycopg  # noqa: PLC0415  (an extra)
+
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute("CREATE DATABASE renamed")
+    url = postgres.replace("/postgres?", "/renamed?")
+    with closing(new_store(url)) as store:
+        keep(store, REPORTS)
+    now = Task({"columns": ["a", "b"], "new": True}, TASK.survey)
+    for dry_run in (True, False):
+        assert rename_task(url, lambda _: now.encoded, dry_run=dry_run) == now.encoded
+        opens, refuses = (TASK, now) if dry_run else (now, TASK)
+        with closing(open_report_store(url, opens)) as store:
+            require_kept(store, *REPORTS)
+        with pytest.raises(InputError, match="is for the task"):
+            open_report_store(url, refuses)
+    assert rename_task(url, lambda body: body) is None
