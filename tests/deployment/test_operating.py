@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import json
 import logging
+import re
 import socket
 import stat
 import urllib.request
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from benchmarks.ports import reserve_ports
 from tests.deployment.commands import DEPLOYED, SECONDS, Deploy, Deployment, call
+from tests.deployment.members import all_served
 
 from veilring.cli.operate import log_to_stderr
 from veilring.deployment import ask, load_config, start
@@ -360,6 +362,35 @@ async def test_systemd_is_told_when_a_party_is_ready_and_when_it_stops(
         async with serving(folder):
             assert manager.recv(100) == b"READY=1"
         assert manager.recv(100) == b"STOPPING=1"
+
+
+async def test_a_request_has_one_session_in_the_logs_of_all_members(
+    deploy: Deploy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each line of a session has its name, as JSON in full and as text in short."""
+    ring, root = deploy("ring"), logging.getLogger()
+    before, root.handlers = root.handlers, []
+    logging.getLogger("veilring").setLevel(logging.INFO)
+    try:
+        async with all_served(ring.folder) as served:
+            for form in ("json", "text"):
+                root.handlers = []
+                log_to_stderr(form)
+                await served.labels(0, 2)
+    finally:
+        root.handlers = before
+        logging.getLogger("veilring").setLevel(logging.NOTSET)
+    lines = capsys.readouterr().err.splitlines()
+    plain = [json.loads(line) for line in lines if line.startswith("{")]
+    told = [
+        each for each in plain if "took part" in each["message"] or "labelled" in each["message"]
+    ]
+    assert len(told) == 3
+    (session,) = {each["session"] for each in told}
+    assert len(answered) == 32
+    ends = {line[-27:] for line in lines if "took part" in line and not line.startswith("{")}
+    assert len(ends) == 1
+    assert re.fullmatch(r" \[session [0-9a-f]{16}\]", ends.pop())
 
 
 def test_a_line_of_the_log_can_be_a_json_object(capsys: pytest.CaptureFixture[str]) -> None:

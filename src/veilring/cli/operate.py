@@ -22,6 +22,7 @@ _EXIT_FAILED: Final = 2
 _EXIT_WAITING: Final = 1
 _EXIT_NOT_RUNNING: Final = 2
 _LOG_LINE: Final = "%(asctime)s %(name)s %(levelname)s: %(message)s"
+_SESSION_SHOWN: Final = 16  # characters, which no two sessions share by chance
 _NAME_WIDTH: Final = 14
 _NAMES_SHOWN: Final = 10  # of the members whose certificates end first
 
@@ -188,20 +189,34 @@ class _JsonLines(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
+        from veilring.nodes.service import SESSION
+
         line = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if session := SESSION.get():
+            line["session"] = session
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 
+class _TextLines(logging.Formatter):
+    """Writes each line of a log as text, with its session at the end."""
+
+    @override
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        from veilring.nodes.service import SESSION
+
+        session = SESSION.get()[:_SESSION_SHOWN]
+        return super().formatMessage(record) + (f" [session {session}]" if session else "")
+
+
 def log_to_stderr(log_format: str = "text") -> None:
     """Write the log to standard error, as text or as JSON objects."""
     handler = logging.StreamHandler()
-    as_text = logging.Formatter(_LOG_LINE)
-    handler.setFormatter(_JsonLines() if log_format == "json" else as_text)
+    handler.setFormatter(_JsonLines() if log_format == "json" else _TextLines(_LOG_LINE))
     logging.basicConfig(handlers=[handler])

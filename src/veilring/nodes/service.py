@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final, Protocol, Self, TypeVar
@@ -99,6 +100,8 @@ REFUSALS_WAITING_MAX: Final = 16
 # while refusals wait, it is read 20 times a second, so this many take longer than ten seconds.
 EXCESS_WAITING_MAX: Final = 256
 
+SESSION: Final = ContextVar("veilring_session", default="")
+"""The name of the session that this task plays, in hexadecimal, for its lines in a log."""
 _DOES_NOT_READ: Final = "did not read the reasons for the refusals"
 
 _R = TypeVar("_R")
@@ -204,6 +207,7 @@ class Service:
         return ""
 
     async def _join(self, peer: str, session: bytes, request: Open) -> None:
+        SESSION.set(session.hex())
         offer = self._offers[request.service]
         has_answered = False
 

@@ -378,6 +378,7 @@ class OnceMember:
                 await party.send(opener, ResultHeld(ready=True, paid=self._has_paid))
                 if (await party.receive(ResultStart, sender=opener)).make:
                     await self._make(party, opener, charge)
+                    _log.info("%s took part in a release, which %s began", party.me, opener)
 
     def _asked(self, peer: str = "") -> Asked:
         """Return the request for the making of the result.

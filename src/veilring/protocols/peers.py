@@ -29,7 +29,7 @@ from veilring.errors import (
 )
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
-from veilring.nodes.service import FairTurns, Offer, opening
+from veilring.nodes.service import SESSION, FairTurns, Offer, opening
 from veilring.nodes.session import SessionLimits
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
@@ -344,6 +344,7 @@ class PeerMember:
             self.node.require(self.parties, spare)
             opened = opening(role, PEERS_JOIN, self.terms, tolerant=tolerant)
             session = Streams().token("session")
+            SESSION.set(session.hex())  # which the logs of all members have
             return await self.node.run(opened, session, self.parties, tolerant=tolerant)
 
     async def _join(self, party: Party, opener: str) -> None:
@@ -357,6 +358,8 @@ class PeerMember:
             count = self.counter(admitted, party)
             pay = partial(self._pay, client=opener, payer=opener, count=count)
             await pay(party, announced=announced)
+        line = "%s took part in a batch of %d queries of %s, which asked %s"
+        _log.info(line, party.me, request.queries, request.client, opener)
 
     async def _pay(
         self,
