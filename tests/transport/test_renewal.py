@@ -96,7 +96,7 @@ async def test_both_parties_change_their_keys_under_traffic_without_a_lost_frame
                     identities[name] = new[name]
                 else:
                     rosters[name] = rotating if stage == "roster" else after
-                endpoints[name].renew(identities[name], rosters[name])
+                endpoints[name].renewal(identities[name], rosters[name])()
                 await heard_more()
 
     await traffic.run(asyncio.ensure_future(rotate()))
@@ -114,11 +114,11 @@ async def test_a_key_that_the_peer_does_not_know_yet_interrupts_nothing(
     key = make_identity("alice")
     rotating, _ = between(pair.roster, key)
     alice, bob = endpoints["alice"], endpoints["bob"]
-    alice.renew(key, rotating)
+    alice.renewal(key, rotating)()
     await until(lambda: bob.refused > 0)
     await alice.send("bob", b"as before")
     assert await bob.receive() == ("alice", b"as before")
-    bob.renew(pair.identities["bob"], rotating)
+    bob.renewal(pair.identities["bob"], rotating)()
     found = vars(bob)["_links"]
     await until(lambda: found.connection_to("alice").key == key.fingerprint)
     await bob.send("alice", b"by the new key")
@@ -132,7 +132,7 @@ async def test_a_member_whose_key_left_the_roster_is_disconnected_with_a_reason(
     async with town.start_all() as endpoints:
         alice, carol = endpoints["alice"], endpoints["carol"]
         without = Roster((town.roster.member("alice"),))
-        alice.renew(town.identities["alice"], without)
+        alice.renewal(town.identities["alice"], without)()
         loss = await lose(alice)
         assert loss.peer == "carol"
         assert isinstance(loss.__cause__, HandshakeError)
@@ -150,10 +150,10 @@ async def test_an_unannounced_key_ends_the_connection_of_the_key_before(
     (peer,) = {*BOTH} - {name}
     key = make_identity(name)
     after = with_key(pair.roster, key)
-    endpoints[peer].renew(pair.identities[peer], after)
+    endpoints[peer].renewal(pair.identities[peer], after)()
     assert (await lose(endpoints[peer])).peer == name
     await lose(endpoints[name])
-    endpoints[name].renew(key, after)
+    endpoints[name].renewal(key, after)()
     await until(lambda: endpoints[peer].connected == (name,))
 
 
@@ -166,7 +166,7 @@ async def test_an_unfit_roster_or_key_changes_nothing(pair: Town, endpoints: End
         (pair.identities["bob"], pair.roster, "restart all parties"),
     ):
         with pytest.raises(InputError, match=says):
-            alice.renew(identity, roster)
+            alice.renewal(identity, roster)()
     assert alice.roster is pair.roster
     await alice.send("bob", b"still")
     assert await endpoints["bob"].receive() == ("alice", b"still")
@@ -195,7 +195,7 @@ async def test_a_client_with_its_other_key_replaces_its_connection(town: Town) -
         alice, carol = endpoints["alice"], endpoints["carol"]
         await refused(town, "carol", alice, "carol is connected already")
         await carol.send("alice", b"before")
-        carol.renew(key, town.roster)
+        carol.renewal(key, town.roster)()
         found = vars(alice)["_links"]
         await until(lambda: found.connection_to("carol").key == key.fingerprint)
         await carol.send("alice", b"after")

@@ -155,6 +155,10 @@ def _show(status: "StatusReport") -> None:
     soonest = sorted(status["certificate_days"].items(), key=lambda each: each[1])
     more = f" and {len(soonest) - _NAMES_SHOWN:,} more" if len(soonest) > _NAMES_SHOWN else ""
     typer.echo(f"certificates  days left: {_listed(dict(soonest[:_NAMES_SHOWN]))}{more}")
+    if previous := status["previous_key_days"]:
+        typer.echo(f"previous keys days left: {_listed(previous)}")
+    if status["next_key"]:
+        typer.echo("next key      waits beside the present one: see `veilring keys renew --use`")
     if status["last_error"] is not None:
         ago, text = status["last_error"]
         typer.echo(f"last error    {dt.timedelta(seconds=round(ago))} ago: {text}")
@@ -187,6 +191,8 @@ def _metrics(status: "StatusReport") -> Iterator[str]:
     yield from metric("sessions_failed_total", sessions["failed"], "error")
     yield from metric("refusals_total", status["refusals"], "reason")
     yield from metric("certificate_days_left", status["certificate_days"], "member")
+    yield from metric("previous_key_days_left", status["previous_key_days"], "member")
+    yield from metric("next_key_waits", {"": int(status["next_key"])})
     if budget is not None:
         for what in ("spent", "left"):
             yield from metric(f"budget_{what}", {budget["unit"]: budget[what]}, "unit")

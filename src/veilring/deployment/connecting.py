@@ -4,28 +4,22 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from logging import Logger, getLogger
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
-from veilring.deployment.status import (
-    READY,
-    STOPPING,
-    Clock,
-    ReadTotals,
-    Status,
-    notify_systemd,
-    utc_now,
-)
+from veilring.deployment.reloading import Reloads
+from veilring.deployment.status import STOPPING, Clock, ReadTotals, Status, notify_systemd, utc_now
 from veilring.errors import HandshakeError, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
 from veilring.randomness import Streams
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import NEXT, Member, Roster
 from veilring.transport.tls import TlsEndpoint, expected_peers
 
 # a person is waiting for the answer
@@ -102,7 +96,7 @@ class Meeting:
                 said = loop.time()
                 self._remind(absent)
             await self._change(min(end, said + REMIND_SECONDS))
-        notify_systemd(READY)
+        self._status.tell_ready()
 
     async def stay(self, end: Awaitable[object]) -> None:
         """Wait for an end, and log the missing parties once a minute."""
@@ -168,9 +162,9 @@ def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[Expiry]
     return said
 
 
-async def _keep_warning(members: Sequence[Member], log: Logger, clock: Clock) -> None:
+async def _keep_warning(endpoint: TlsEndpoint, log: Logger, clock: Clock) -> None:
     while True:
-        for warning in expiry_warnings(members, clock()):
+        for warning in expiry_warnings(endpoint.roster.members, clock()):
             log.log(warning.level, "%s", warning.sentence)
         await asyncio.sleep(EXPIRY_CHECK_SECONDS)
 
@@ -180,10 +174,17 @@ class Server:
 
     Args:
         log: The log for its start, its end, and certificates that will expire.
+        reload: Reads its files again while it runs; without it, they are read once.
     """
 
-    def __init__(self, config: ServerConfig, log: Logger, clock: Clock = utc_now) -> None:
-        self.clock = clock
+    def __init__(
+        self,
+        config: ServerConfig,
+        log: Logger,
+        clock: Clock = utc_now,
+        reload: Callable[[Reloads, TlsEndpoint], Awaitable[None]] | None = None,
+    ) -> None:
+        self.clock, self._reload = clock, reload
         self.identity, self.roster = load_credentials(config)
         self.name = self.identity.name
         require_party(self.roster, "identity", self.name)
@@ -216,7 +217,7 @@ class Server:
         async with node, Service(node, offers) as service, running as status:
             status.service = service
             self._log.info("%s is ready%s", node.name, kept and f": {kept}")
-            notify_systemd(READY)
+            status.tell_ready()
             yield
 
     @asynccontextmanager
@@ -245,9 +246,14 @@ class Server:
     async def _running(
         self, endpoint: TlsEndpoint, totals: ReadTotals | None
     ) -> AsyncIterator[Status]:
-        """Warn each day of certificates that will expire, tell the status, and log the end."""
-        warning = asyncio.create_task(_keep_warning(self.roster.members, self._log, self.clock))
-        status = Status(self._config.role, endpoint, self.roster, totals, self.clock)
+        """Warn each day of certificates that will expire, tell the status, and log the end.
+
+        Read the files again when that is requested.
+        """
+        status = Status(self._config.role, endpoint, totals, self.clock, self._has_next_key)
+        tasks = [asyncio.create_task(_keep_warning(endpoint, self._log, self.clock))]
+        if reloads := Reloads.current.get():
+            tasks.append(asyncio.create_task(self._keep_reloading(reloads, endpoint, status)))
         try:
             async with status.served(self._config.socket, self._log):
                 yield status
@@ -256,7 +262,20 @@ class Server:
             notify_systemd(STOPPING)
             raise
         finally:
-            warning.cancel()
+            for task in tasks:
+                task.cancel()
+
+    async def _keep_reloading(
+        self, reloads: Reloads, endpoint: TlsEndpoint, status: Status
+    ) -> None:
+        while self._reload is not None:
+            await reloads.requested.wait()
+            reloads.requested.clear()
+            with status.reloading():
+                await self._reload(reloads, endpoint)
+
+    def _has_next_key(self) -> bool:
+        return Path(f"{self._config.identity}{NEXT}").is_file()
 
 
 class ClientConnection:

@@ -257,6 +257,7 @@ class MemberStart(Start[MemberConfig]):
     @override
     def files(self) -> Iterator[Step]:
         yield "rows", lambda: self.own
+        yield "clients", lambda: _budgets(self.config, self.terms.budget, self.server.roster)
 
     @override
     def open_copy(self) -> bool:

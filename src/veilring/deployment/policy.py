@@ -32,11 +32,11 @@ from veilring.data.cells import Words
 from veilring.deployment.config import STATISTICS
 from veilring.deployment.connecting import Server
 from veilring.deployment.status import Clock
-from veilring.errors import PolicyRefused
+from veilring.errors import PolicyRefused, ScenarioError
 from veilring.privacy.budgets import AMOUNT_MAX, from_units, to_units
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Section, StateFile, open_state_file
-from veilring.protocols.admission import Admission, Asked, Count, admit_all
+from veilring.protocols.admission import Asked, Count, admit_all
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.registry import system_names
 from veilring.protocols.requests import charging
@@ -262,19 +262,50 @@ _READ: Final = (
 )
 
 
-class _Gate:
-    """The policy of a running party, with the requests that it has admitted and not yet counted."""
+class Gate:
+    """The `Admission` of a running party by its policy, which may change.
+
+    It has the requests that it has admitted and not yet counted.
+
+    Attributes:
+        policy: The policy; without one, it admits what the terms allow.
+    """
 
     def __init__(
-        self, me: str, policy: Policy, terms: Request, file: StateFile, clock: Clock
+        self, me: str, terms: Request, log: logging.Logger, file: StateFile | None, clock: Clock
     ) -> None:
-        self._me, self._policy, self._terms = me, policy, terms
-        self._file, self._clock = file, clock
+        self._me, self._terms, self._log, self._clock = me, terms, log, clock
+        counts_nothing = file is None and not terms.counted
+        self._opened = open_state_file(None, USAGE) if counts_nothing else file
+        self.policy: Policy | None = None
         self._reserved = dict[object, tuple[int, int]]()
 
+    @property
+    def _file(self) -> StateFile:
+        if self._opened is None:
+            message = "this party has no state to count in: run `veilring state new` and restart it"
+            raise ScenarioError.because(message, field="policy")
+        return self._opened
+
+    def change(self, policy: Policy | None) -> None:
+        """Use a policy, or none, for the requests from now on, and log how it differs."""
+        if policy is None:
+            line = "%s has no policy: it takes part in everything that the terms allow"
+            self._log.info(line, self._me)
+        else:
+            with self._file.guard, _storing():
+                self._file.add(USAGE)
+                _log_change(self._me, policy, self._file, self._log)
+        self.policy = policy
+
     @contextmanager
-    def admit(self, asked: Asked) -> Iterator[Count]:
+    def __call__(self, asked: Asked) -> Iterator[Count]:
         """Admit a request, as an `Admission` does."""
+        policy = self.policy
+        if policy is None:
+            with admit_all(asked) as count:
+                yield count
+            return
         epsilon = self._terms.epsilon if asked.epsilon is None else asked.epsilon
         request = self._terms._replace(
             client=asked.client,
@@ -286,7 +317,7 @@ class _Gate:
         place = object()
         with self._file.guard, _storing():
             now = self._clock()
-            decision = decide(self._policy, request, self._usage(now), now)
+            decision = decide(policy, request, self._usage(now), now)
             if decision.about:
                 raise PolicyRefused(self._me, decision.about, decision.rule)
             self._reserved[place] = added
@@ -352,20 +383,16 @@ def open_admission(
     terms: Request,
     log: logging.Logger,
     file: StateFile | None = None,
-) -> Admission:
-    """Return the admission of a party by its policy; without one, it admits what the terms allow.
+) -> Gate:
+    """Return the admission of a party by its policy.
 
     Args:
         terms: A request under the terms.
         file: The open state file, which counts the requests; none for a party that counts none.
     """
-    if policy is None:
-        log.info("%s has no policy: it takes part in everything that the terms allow", server.name)
-        return admit_all
-    file = open_state_file(None, USAGE) if file is None else file
-    file.add(USAGE)
-    _log_change(server.name, policy, file, log)
-    return _Gate(server.name, policy, terms, file, server.clock).admit
+    gate = Gate(server.name, terms, log, file, server.clock)
+    gate.change(policy)
+    return gate
 
 
 ANY_K: Final = sys.maxsize

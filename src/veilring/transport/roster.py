@@ -55,6 +55,8 @@ VALID_DAYS: Final = 365
 _CLOCK_SKEW: Final = dt.timedelta(days=1)
 # readable and writable only by the owner
 KEY_FILE_MODE: Final = 0o600
+NEXT: Final = ".new"
+"""The ending of the file of a party's next key, after the name of the file of its present one."""
 
 # A name becomes a file name and a line in a log, so it may contain nothing special to either.
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
@@ -157,9 +159,13 @@ def save_identity(identity: Identity, directory: Path) -> Path:
         InputError: If the file exists already.
         OSError: If the directory cannot be written.
     """
-    path = directory / f"{identity.name}.key"
+    return save_key(identity, directory / f"{identity.name}.key")
+
+
+def save_key(identity: Identity, path: Path) -> Path:
+    """Write the file of `save_identity` under another name, and return its path."""
     # mkstemp makes the file with mode 0600: no other user can open it at any moment
-    handle, draft = tempfile.mkstemp(dir=directory, prefix=f".{identity.name}.")
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{identity.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(write_identity(identity))

@@ -8,7 +8,7 @@ import socket
 import ssl
 import tempfile
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -62,6 +62,7 @@ class TlsEndpoint(Endpoint):
     Attributes:
         refusals: The last `REFUSALS_KEPT` refused incoming connections, which never reach a node.
         refused: The number of all refused incoming connections.
+        expires: The time at which our own certificate ends, in UTC.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class TlsEndpoint(Endpoint):
         self._handshake_seconds = handshake_seconds
         self._streams = Streams() if streams is None else streams
         self.name = identity.name
+        self.expires = identity.certificate.not_valid_after_utc
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self.refused = 0
         self._links = Links(identity, roster, terms or {})
@@ -240,8 +242,8 @@ class TlsEndpoint(Endpoint):
         """The roster in use."""
         return self._links.roster
 
-    def renew(self, identity: Identity, roster: Roster) -> None:
-        """Use another key, certificate or roster from now on, without an interruption.
+    def renewal(self, identity: Identity, roster: Roster) -> Callable[[], None]:
+        """Check another key, certificate or roster, and return the step that uses it.
 
         New connections use them. An open connection stays if the roster has the key by which its
         peer was authenticated. With a new key of our own, or a peer's, the side that dials replaces
@@ -262,8 +264,13 @@ class TlsEndpoint(Endpoint):
             )
         expected_peers(identity, roster, ())
         contexts = client_context(identity, roster), server_context(identity, roster)
-        self._client_context, self._server_context = contexts
-        self._links.renew(identity, roster)
+
+        def renew() -> None:
+            self._client_context, self._server_context = contexts
+            self.expires = identity.certificate.not_valid_after_utc
+            self._links.renew(identity, roster)
+
+        return renew
 
     def absent(self) -> dict[str, str]:
         """Return the reason why each expected peer is not connected now, by its name."""
