@@ -14,16 +14,28 @@ from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
 from veilring.deployment.reloading import Reloads
 from veilring.deployment.status import STOPPING, Clock, ReadTotals, Status, notify_systemd, utc_now
-from veilring.errors import HandshakeError, SessionAborted
+from veilring.errors import HandshakeError, NotReady, PeerLost, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
+from veilring.nodes.session import IS_STOPPING
 from veilring.randomness import Streams
 from veilring.transport.roster import NEXT, Member, Roster
 from veilring.transport.tls import TlsEndpoint, expected_peers
 
 # a person is waiting for the answer
 CLIENT_CONNECT_SECONDS: Final = 10.0
+
+# A party that restarts is back within a few seconds: it reads its rows, and the parties dial each
+# other again within two. A person waits for these 7.5 s in all.
+REPEAT_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
+# The reasons of aborts before any party had taken part, and those in the middle of a session.
+_BEFORE: Final = frozenset({NotReady.__name__, IS_STOPPING})
+_AMID: Final = frozenset({PeerLost.__name__, "PeerStopped"})
+
+# The time for which a party that stops finishes open sessions, whose ε may be spent already. Docker
+# kills a container 10 s after its signal.
+STOP_SECONDS: Final = 8.0
 
 # The parties of a deployment are started by different people on different machines: a member waits
 # a day for the others before it gives up and names the missing ones.
@@ -214,7 +226,8 @@ class Server:
         )
         node = Node(endpoint, Streams(), seconds=self._limits.served, limits=self._limits)
         running = self._running(endpoint, totals)
-        async with node, Service(node, offers) as service, running as status:
+        service = Service(node, offers, patience=STOP_SECONDS)
+        async with node, service, running as status:
             status.service = service
             self._log.info("%s is ready%s", node.name, kept and f": {kept}")
             status.tell_ready()
@@ -281,13 +294,36 @@ class Server:
 class ClientConnection:
     """A client's connection to one party."""
 
-    def __init__(self, node: Node, pair: Parties) -> None:
-        self._node, self._pair = node, pair
+    def __init__(self, node: Node, pair: Parties, *, is_free: bool) -> None:
+        self._node, self._pair, self._is_free = node, pair, is_free
 
     async def run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:
-        """Play a role in a session of its own, and return its result."""
+        """Play a role in a session of its own, and return its result.
+
+        While a party restarts, the session is repeated after each of `REPEAT_PAUSES`, if that costs
+        nothing. A refusal is final.
+        """
+        for pause in REPEAT_PAUSES:
+            try:
+                return await self._run(role, *given, **public)
+            except (NotReady, PeerLost, SessionAborted) as error:
+                if not self._may_repeat(error):
+                    raise
+                _client_log.warning("%s; asking again in %g s", error, pause)
+            await asyncio.sleep(pause)
+        return await self._run(role, *given, **public)
+
+    async def _run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:
+        self._node.require(self._pair)
         session = Streams().token("session")
         return await self._node.run(role, session, self._pair, *given, **public)
+
+    def _may_repeat(self, error: NotReady | PeerLost | SessionAborted) -> bool:
+        if isinstance(error, NotReady):
+            return True
+        if isinstance(error, PeerLost):  # a party that leaves in order has ended all that it began
+            return error.orderly or self._is_free
+        return error.reason in _BEFORE or (self._is_free and error.reason in _AMID)
 
 
 class Client:
@@ -301,12 +337,18 @@ class Client:
 
     @asynccontextmanager
     async def connect(
-        self, terms: Mapping[str, str] | None = None, *, seconds: float = CLIENT_CONNECT_SECONDS
+        self,
+        terms: Mapping[str, str] | None = None,
+        *,
+        seconds: float = CLIENT_CONNECT_SECONDS,
+        is_free: bool = False,
     ) -> AsyncIterator[ClientConnection]:
         """Connect to the party for as long as the context lasts.
 
         Args:
             terms: The client's terms, key by key; a party with different ones refuses it.
+            is_free: Whether a session that failed may be repeated without a further payment, and
+                reveals nothing more.
 
         Raises:
             HandshakeError: If the party cannot be reached within that time.
@@ -321,7 +363,8 @@ class Client:
         limits = self._limits
         async with Node(endpoint, Streams(), seconds=limits.client, limits=limits) as node:
             try:
-                yield ClientConnection(node, Parties((self._identity.name, self.server)))
+                pair = Parties((self._identity.name, self.server))
+                yield ClientConnection(node, pair, is_free=is_free)
             except SessionAborted as error:
                 if error.reason in _HINTS:
                     direct, passed_on = _HINTS[error.reason]
