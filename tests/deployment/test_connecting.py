@@ -3,13 +3,11 @@
 import asyncio
 import datetime as dt
 import logging
-import os
-import signal
 from pathlib import Path
 
 import pytest
 from benchmarks.ports import reserve_ports
-from tests.deployment.commands import SECONDS, Deploy, call
+from tests.deployment.commands import Deploy, call
 
 from veilring.cli.app import EXIT_INPUT
 from veilring.deployment import connecting
@@ -134,12 +132,3 @@ def test_an_expired_certificate_of_its_own_is_a_wrong_file(deploy: Deploy) -> No
     save_identity(expired, owner.folder)
     said = "veilring: the certificate of owner expired on 2020-12-31; make a new key with"
     assert said in owner.ended("serve", "owner.toml", code=EXIT_INPUT)
-
-
-def test_a_server_whose_terminal_closes_leaves_in_order(deploy: Deploy) -> None:
-    """SIGHUP ends it like SIGTERM: its peers get a goodbye, and the log has a line."""
-    owner = deploy("owner")
-    owner.serve("owner")
-    os.kill(owner.running["owner"].pid, signal.SIGHUP)
-    assert owner.running["owner"].wait(SECONDS) == 0
-    assert "owner is shutting down" in owner.log("owner")

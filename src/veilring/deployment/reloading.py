@@ -73,11 +73,13 @@ async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -
         line = "%s has read its files again, and changes nothing: %s"
         log.log(logging.ERROR, line, name, error)  # a mistake in a file, without a trace
         return
-    logging.getLogger("veilring").setLevel(fresh.config.log_level.upper())
     server = start.server
     server.identity, server.roster = fresh.server.identity, fresh.server.roster
+    levels = [getattr(logging, each.config.log_level.upper()) for each in (start, fresh)]
     start.config = fresh.config
+    logging.getLogger("veilring").setLevel(min(levels))
     log.info("%s has read its files again: %s", name, "; ".join(changes) or "none has changed")
+    logging.getLogger("veilring").setLevel(levels[1])
 
 
 def _prepared(
