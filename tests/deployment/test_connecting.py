@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.ports import reserve_ports
@@ -12,8 +13,16 @@ from tests.deployment.commands import Deploy, call
 from veilring.cli.app import EXIT_INPUT
 from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
-from veilring.deployment.connecting import Server, expiry_warnings
-from veilring.errors import HandshakeError
+from veilring.deployment.connecting import ClientConnection, Server, expiry_warnings
+from veilring.errors import (
+    HandshakeError,
+    NotReady,
+    PeerLost,
+    ProtocolViolation,
+    SessionAborted,
+    VeilringError,
+)
+from veilring.nodes.party import Parties, Party
 from veilring.transport.roster import Identity, Member, Roster, make_identity, save_identity
 from veilring.transport.tls import LOOPBACK
 
@@ -132,3 +141,62 @@ def test_an_expired_certificate_of_its_own_is_a_wrong_file(deploy: Deploy) -> No
     save_identity(expired, owner.folder)
     said = "veilring: the certificate of owner expired on 2020-12-31; make a new key with"
     assert said in owner.ended("serve", "owner.toml", code=EXIT_INPUT)
+
+
+@pytest.mark.parametrize(
+    ("error", "at_once", "if_free"),
+    [
+        (NotReady("client", "ada"), True, True),
+        (SessionAborted("ada", "NotReady", "bob"), True, True),
+        (SessionAborted("ada", "Stopping"), True, True),
+        (PeerLost("ada", orderly=True), True, True),
+        (PeerLost("ada"), False, True),
+        (SessionAborted("ada", "PeerStopped", "bob"), False, True),
+        (SessionAborted("ada", "PeerLost", "bob"), False, True),
+        (SessionAborted("ada", "Busy"), False, False),
+        (SessionAborted("ada", "PolicyRefused.amount"), False, False),
+        (SessionAborted("ada", "BudgetExhausted"), False, False),
+        (SessionAborted("ada", "OtherTerms"), False, False),
+        (ProtocolViolation("ada", "lied"), False, False),
+    ],
+    ids=repr,
+)
+async def test_a_client_repeats_a_session_only_if_that_is_free(
+    error: VeilringError, at_once: bool, if_free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so after each pause, unless nothing began or the request is free; no refusal is."""
+    pauses, pair = (0.0, 0.001, 0.002), Parties(("client", "ada"))
+    monkeypatch.setattr(connecting, "REPEAT_PAUSES", pauses)
+
+    class Failing:
+        """A node whose sessions fail, up to a number."""
+
+        def __init__(self, failures: int) -> None:
+            self.names = set[bytes]()
+            self._failures = failures
+
+        def require(self, parties: Parties) -> None:
+            assert parties == pair
+
+        async def run(self, _role: object, session: bytes, parties: Parties) -> str:
+            assert parties == pair
+            self.names.add(session)
+            if len(self.names) > self._failures:
+                return "answer"
+            raise error
+
+    for is_free, repeats in ((False, at_once), (True, if_free)):
+        for failures in (1, len(pauses), len(pauses) + 1):
+            node: Any = Failing(failures)
+            asked = ClientConnection(node, pair, is_free=is_free).run(hear_all)
+            if repeats and failures <= len(pauses):
+                assert await asked == "answer"
+            else:
+                with pytest.raises(type(error)):
+                    await asked
+            assert len(node.names) == (min(failures, len(pauses)) if repeats else 0) + 1
+
+
+async def hear_all(_party: Party) -> str:
+    """Play a role that is never called."""
+    raise AssertionError
