@@ -85,6 +85,12 @@ def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
     run_silently(folder, words, output)
 
 
+def run_once(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, which reports the first error."""
+    connecting.__dict__["REPEAT_PAUSES"] = ()
+    commands.run(folder, words, output)
+
+
 def run_later_version(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command like `commands.run`, with the greeting of a later version."""
     for module in (connection, handshake):
@@ -123,7 +129,7 @@ class Diagnosed(Deployment):
 
     def ask(self, *words: str, body: Body | None = None) -> Command:
         """Run the client, or another command."""
-        return self.command(*(words or self.client), log="asked", body=body)
+        return self.command(*(words or self.client), log="asked", body=body or run_once)
 
     def fail(self) -> str:
         """Run the client, require that it fails without labels, and return its error."""
