@@ -229,7 +229,7 @@ async def test_systemd_is_told_of_a_reload(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """It hears of the beginning, with the time of the monotonic clock, and of the end."""
+    """It receives the beginning, with the time of the monotonic clock, and the end."""
     folder = deploy("owner").folder
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -274,7 +274,7 @@ ENDED, DIFFER = f"was accepted until {TODAY - DAY};", "the rosters differ"
 @pytest.mark.parametrize(
     ("name", "has_new", "at_bob", "says"),
     [
-        ("alice", False, lambda t: ended(t.new), f"key of alice {ENDED} restart alice with its"),
+        ("alice", False, lambda t: ended(t.new), f"key of alice {ENDED} let alice use its"),
         (
             "carol",
             False,
@@ -365,6 +365,6 @@ def test_the_end_of_a_previous_key_is_announced(rotation: Rotation) -> None:
     """Parties warn of it each day, beginning 30 days before."""
     alice = rotation.new.member("alice")
     now = dt.datetime.now(dt.UTC).replace(year=TODAY.year, month=TODAY.month, day=TODAY.day)
-    said = f"the previous key of alice is accepted until {UNTIL} (days left: 30); restart alice"
+    said = f"the previous key of alice is accepted until {UNTIL} (days left: 30); let alice"
     assert any(each.sentence.startswith(said) for each in expiry_warnings((alice,), now))
     assert expiry_warnings((alice,), now - DAY) == []

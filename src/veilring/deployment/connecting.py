@@ -168,7 +168,7 @@ def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[Expiry]
             if days <= EXPIRY_WARNING_DAYS:
                 sentence = (
                     f"the previous key of {member.name} is accepted until {member.previous_until}"
-                    f" (days left: {days}); restart {member.name} with its new key by then"
+                    f" (days left: {days}); let {member.name} use its new key by then"
                 )
                 said.append(Expiry.of(days, sentence))
     return said

@@ -1,8 +1,8 @@
 """A running party reads its files again: on SIGHUP, under `veilring serve`.
 
-The roster, the party's key and certificate, its policy and the level of its log are checked as at
-the start, and then replaced in one step of the event loop: no request sees some of them old and
-some new. A mistake changes nothing. Everything else is read only at the start.
+These are its roster, its key and certificate, its policy and the level of its log. They are checked
+as at the start, and then replaced in one step of the event loop: no request sees some of them old
+and some new. A mistake changes nothing. Everything else is read only at the start.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _RELOADED: Final = ("identity", "roster", "policy", "log_level")
 _READ_ONCE: Final = ("terms", "rows", "reading")
 _STATE: Final = "state"
 Marks = dict[str, tuple[int, ...]]
-"""What shows that a file was written or replaced, by its key."""
+"""Numbers that differ if a file was written or replaced, by its key."""
 
 
 class Reloads:
@@ -60,7 +60,7 @@ def marks_of(config: ServerConfig) -> Marks:
 
 
 async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -> None:
-    """Read the files of a running party again, and use and log what has changed."""
+    """Read the files of a running party again, and use and log the changes."""
     name, log = endpoint.name, start.log
     try:
         fresh, switch = await asyncio.to_thread(_prepared, start, reloads, endpoint)

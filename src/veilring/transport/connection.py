@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol, ABC):
             self.secured()
         else:
             ended = f"the previous key of {member.name} was accepted until {member.previous_until}"
-            self.refuse(ConnectionRefusal(f"{ended}; restart {member.name} with its new key"))
+            self.refuse(ConnectionRefusal(f"{ended}; let {member.name} use its new key"))
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol, ABC):
         self._is_held = True
 
     def release(self) -> None:
-        """Process what has arrived, from the loop's next turn on."""
+        """Process the frames that have arrived, from the loop's next turn on."""
         self._is_held = False
         if self._wake is None:
             asyncio.get_running_loop().call_soon(self._go_on)

@@ -436,7 +436,7 @@ def expected_peers(
     if end < now:
         raise InputError.because(
             f"the certificate of {me.name} expired on {end:%Y-%m-%d}; make a new key with `veilring"
-            " keys new`, and a new roster for all members",
+            " keys renew`, and a new roster for all members",
             field="identity",
         )
     others = tuple(name for name in roster.parties if name != me.name)
