@@ -60,9 +60,9 @@ async def _say_nothing(_party: Party, opener: str) -> None:
 class _SilentService(Service):
     """A service that joins each session and sends nothing."""
 
-    def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, node: Node, offers: Mapping[str, Offer], *, patience: float = 0.0) -> None:
         silent = {name: replace(offer, play=_say_nothing) for name, offer in offers.items()}
-        super().__init__(node, silent)
+        super().__init__(node, silent, patience=patience)
 
 
 def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:

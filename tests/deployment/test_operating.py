@@ -20,6 +20,7 @@ from tests.deployment.commands import DEPLOYED, SECONDS, Deploy, Deployment, cal
 from veilring.cli.operate import log_to_stderr
 from veilring.deployment import ask, load_config, start
 from veilring.deployment.connecting import Client
+from veilring.deployment.duties import start_of
 from veilring.deployment.owner import OwnerConfig, OwnerStart, serve_owner
 from veilring.deployment.peers import MemberStart
 from veilring.deployment.status import StatusReport, read_status
@@ -77,6 +78,9 @@ def test_a_check_of_each_system_reports_one_line_each_and_changes_nothing(
     }
     assert len(outcomes) == len(lines) > len(common)
     assert common < outcomes.keys()
+    assert content(made.folder) == before
+    again = start_of(load_config(made.folder / f"{name}.toml"))
+    again.check_again()
     assert content(made.folder) == before
 
 
