@@ -13,7 +13,7 @@ UV = "uv==0.13.9"
 # Each file of hashes with the extras that it covers, in the versions of constraints.txt.
 HASHED = {
     "requirements.lock": ("docs", "lint", "test", "uvloop"),
-    "requirements-server.lock": ("geo", "postgres", "uvloop"),
+    "requirements-server.lock": ("geo", "metrics", "postgres", "uvloop"),
 }
 
 
@@ -41,7 +41,7 @@ def lock(session: nox.Session) -> None:
         chosen = (f"--extra={extra}" for extra in extras)
         session.run(*compiling, *platforms, *header, *chosen, *options, "-o", name)
 
-    write("constraints.txt", (*HASHED["requirements.lock"], "benchmark", "ray"), *session.posargs)
+    write("constraints.txt", (*HASHED["requirements.lock"], "benchmark"), *session.posargs)
     for name, extras in HASHED.items():
         write(name, extras, "--generate-hashes", "--no-annotate", "-c", "constraints.txt")
 

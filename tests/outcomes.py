@@ -27,6 +27,7 @@ from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
+from veilring.protocols.admission import Admission, admit_all
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.randomness import Streams
@@ -165,7 +166,8 @@ TERMS, CONTENT = bytes(32), b"the same terms"
 class Members:
     """Three members of a system in which all parties hold rows, with ledgers that outlive them.
 
-    They charge the price, an ε, for each batch or for the only result, which they store.
+    They charge the price, an ε, for each batch or for the only result, which they store. A member
+    that is not among the admissions admits every request.
     """
 
     membership: vr.Membership
@@ -174,6 +176,7 @@ class Members:
     price: float = 0.0
     clients: Sequence[str] = ("ann", "eve")
     budgets: Sequence[Budgets] = (Budgets(),) * len(PARTIES)
+    admissions: dict[str, Admission] = field(default_factory=dict)
     members: dict[str, Any] = field(default_factory=dict)
     ledgers: dict[str, Ledger] = field(init=False)
     world: World = field(init=False)
@@ -194,7 +197,8 @@ class Members:
         name, once = node.name, self.membership.once
         till = Till(self.ledgers[name], self.price, TERMS) if self.price else None
         public = (PARTIES, self.membership, self.facts, TERMS)
-        member = PeerMember(node, self.parts[name], *public, till=till)
+        admission = self.admissions.get(name, admit_all)
+        member = PeerMember(node, self.parts[name], *public, till=till, admission=admission)
         if once is None or till is None:
             self.members[name] = member
             return member.offers()

@@ -60,7 +60,6 @@ SINGLE: Final = {
         "report nothing",
     ),
     "matplotlib": ("oracles --plot oracles.svg",),
-    "ray": ("sweep wine --grid protocol.rounds=1..2 --out s.parquet --engine ray",),
 }
 """By package, commands that name it if only that one is missing from the laboratory."""
 MODULES: Final = (
@@ -106,10 +105,7 @@ def test_each_command_and_module_names_the_package_to_install(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "package",
-    ["matplotlib", *(pytest.param(each, marks=pytest.mark.slow) for each in ("polars", "ray"))],
-)
+@pytest.mark.parametrize("package", ["matplotlib", pytest.param("polars", marks=pytest.mark.slow)])
 def test_a_command_without_one_package_names_it(package: str, tmp_path: Path) -> None:
     """The command names a missing package before it runs."""
     for command, code, said in hiding([package], SINGLE[package], (), tmp_path):

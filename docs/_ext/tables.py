@@ -44,7 +44,7 @@ _SUFFIXES: Final = (
     "_SIZE",
 )
 # What some module of the package imports and `pip install '.[docs]'` does not bring.
-EXTRAS: Final = ("distributed", "psycopg", "pyproj", "pytest", "ray", "sentence_transformers")
+EXTRAS: Final = ("distributed", "psycopg", "pyproj", "pytest", "sentence_transformers")
 _COMMENT: Final = re.compile("# ")
 _CONSTANT: Final = re.compile("[A-Z][A-Z_]+(: Final)? = ")
 

@@ -453,7 +453,9 @@ def scenario_error(error: ValidationError, root: type[BaseModel]) -> ScenarioErr
             break
         mistake = _mistake(root, found["type"], found["loc"], found["input"])
         mistakes.setdefault(mistake.field, mistake)  # a union reports each of its members
-    return _together(mistakes.values())
+    # A list whose elements are wrong is also reported as too short.
+    parents = {key for key in mistakes for other in mistakes if other.startswith(f"{key}.")}
+    return _together(each for key, each in mistakes.items() if key not in parents)
 
 
 def _mistake(
@@ -484,12 +486,18 @@ def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[s
     path: list[str] = []
     allowed = "a table"
     model: type[BaseModel] | None = root
+    element: type[BaseModel] | None = None
     for part in loc:
+        if isinstance(part, int) and element is not None:
+            path.append(str(part))
+            model, element = element, None
+            allowed = f"a table with the keys {', '.join(model.model_fields)}"
+            continue
         field = model.model_fields.get(str(part)) if model is not None else None
         if field is None:
             break
         path.append(str(part))
-        model = _section(field)
+        model, element = _section(field), _element(field)
         sections = f"a table with the keys {', '.join(model.model_fields)}" if model else "a table"
         allowed = field.description or sections
     return path, allowed
@@ -498,13 +506,21 @@ def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[s
 def _model(root: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
     model = root
     for part in path:
-        model = _section(model.model_fields[part]) or model
+        if not part.isdecimal():
+            field = model.model_fields[part]
+            model = _section(field) or _element(field) or model
     return model
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
     kind: Any = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _element(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the model of the tables of a list, if the field is one."""
+    found = (each for each in get_args(field.annotation) if isinstance(each, type))
+    return next((each for each in found if issubclass(each, BaseModel)), None)
 
 
 def _keys(field: FieldInfo) -> Iterable[str]:

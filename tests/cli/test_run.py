@@ -117,7 +117,7 @@ def test_runs_the_files_of_parties(tmp_path: Path) -> None:
     files[1].write_text("\n".join(["label,age", *("a,3" for _ in range(30)), ""]))
     schema, folder = tmp_path / "schema.toml", tmp_path / "run"
     schema.write_text('label = "label"\nclasses = ["a", "b"]\n[[features]]\nname = "age"\nhigh = 8')
-    given = ("--schema", schema, *QUICK)
+    given = ("--schema", schema, "--seed", "1", *QUICK)
     report = json.loads(done("run", *files, *given, "--json", "--out", folder))
     assert (report["parties"], report["rows"], report["queries"]) == (3, 68, 22)
     with (folder / "labels.csv").open(newline="") as labels:
@@ -127,7 +127,19 @@ def test_runs_the_files_of_parties(tmp_path: Path) -> None:
         number = int(row["party"].removeprefix("party-"))
         assert 1 <= int(row["row"]) <= 20 + 10 * number
         assert row["truth"] == ("a" if number == 1 else "ab"[(int(row["row"]) - 1) % 9 > 4])
+    text = files[2].read_text()
+    files[2].write_text(text.replace("age,label", "Alter,Gruppe"))
+    reading = tmp_path / "coast.toml"
+    reading.write_text('[names]\nage = "Alter"\nlabel = "Gruppe"\n')
+    again = json.loads(done("run", *files, *given, "--reading", f"{files[2]}={reading}", "--json"))
+    assert (again["labels"], again["transcript"]) == (report["labels"], report["transcript"])
+    files[2].write_text(text)
     for wrong, says in (
+        ((*given, "--reading", str(reading)), "FILE=READING.toml, with one of the files"),
+        (
+            (*given, "--set", f'data.other_readings=["{reading}"]'),
+            "data.other_readings: give a reading, or an empty text, for each of 2 others",
+        ),
         (QUICK, "data.others: the files of parties need a schema_file"),
         (
             (*given, "--set", "parties.count=4"),

@@ -80,6 +80,13 @@ def test_all_kinds_are_computed_from_files(tmp_path: Path, files: list[Path]) ->
     assert sum(results["group-means"]["rows"]) == 90
     assert found["cost"] == found["forecast"]
     assert found["promise"]["epsilon"] is None
+    assert found["paragraph"].startswith("The system `statistics` protects")
+    shown = done("stats", plan, *files).splitlines()
+    intervals = " ".join(shown[shown.index("histogram age") + 1].split())
+    assert intervals == "0 to 18 18 to 40 40 to 65 65 to 120"
+    table = shown[shown.index("cross-table age site") + 1 :]
+    assert table[0].split() == ["north", "east", "south", "west"]
+    assert table[4].split()[:3] == ["65", "to", "120"]
 
 
 def test_one_file_is_dealt_to_parties(tmp_path: Path, files: list[Path]) -> None:
@@ -89,6 +96,7 @@ def test_one_file_is_dealt_to_parties(tmp_path: Path, files: list[Path]) -> None
         text = done("stats", plan, files[0], "--parties", str(parties), "--runtime", "simulated")
         assert text.startswith("mean age\n")
         assert "ε = 500" in text
+        assert "\nThe system `statistics` protects" in text
     assert "2 rounds" in done("stats", plan, files[0], "--parties", "3", "--forecast")
 
 
@@ -101,6 +109,7 @@ WRONG = [
     ({"histogram": 'by = "weight"'}, "give `edges`"),
     ({"kaplan-meier": 'time = "days"\nevent = "age"'}, "a column of categories"),
     ({"correlation": 'on = ["age", "age"]'}, "once only"),
+    ({"correlation": 'on = "age"'}, "statistics.0.on is 'age'; allowed: a list of names"),
 ]
 
 
@@ -122,6 +131,18 @@ def test_mistakes_in_files_are_named(tmp_path: Path, files: list[Path]) -> None:
     assert "1.csv lacks the column 'age'" in refused("stats", plan, *files)
     assert "--parties" in refused("stats", plan, *files, "--parties", "5")
     assert "different name" in refused("stats", plan, *[files[0]] * 3)
+
+
+def test_a_file_has_a_reading_of_its_own(tmp_path: Path, files: list[Path]) -> None:
+    """It may mention columns of a schema that the plan does not declare."""
+    plan = plan_of(tmp_path / "plan.toml", {"mean": 'column = "age"'})
+    before = json.loads(done("stats", plan, *files, "--json"))["results"]
+    text = files[1].read_text(encoding="utf-8")
+    files[1].write_text(text.replace("age,", "Alter,", 1), encoding="utf-8")
+    reading = tmp_path / "reading.toml"
+    reading.write_text('[names]\nage = "Alter"\ncrp = "CRP"\n', encoding="utf-8")
+    chosen = ("--reading", f"{files[1]}={reading}")
+    assert json.loads(done("stats", plan, *files, *chosen, "--json"))["results"] == before
 
 
 QUICK = [

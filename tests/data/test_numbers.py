@@ -121,7 +121,8 @@ def test_many_labels_outside_of_the_range_are_refused(tmp_path: Path) -> None:
         schema.read_rows(path, 0.05)
     wrong = [each for each in check_file(schema, read_file(path)) if each.is_wrong]
     assert [each.column for each in wrong] == ["price"]
-    assert "multiplication by 0.01" in wrong[0].text
+    assert "the unit may differ" in wrong[0].text
+    assert "factors.price in the reading" in wrong[0].text
     fits = check_file(schema, read_file(written(tmp_path, [*range(50)])))
     assert not any(each.is_wrong for each in fits)
 

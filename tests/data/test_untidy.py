@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -213,7 +214,7 @@ def test_declared_values_replace_gaps_only(tmp_path: Path) -> None:
         (
             "crp",
             "",
-            r"column 'crp', line 4 is empty; fill it in, remove the row, or agree on `missing`",
+            r"column 'crp', line 4 is empty; fill it in, remove the row, or agree on a value",
         ),
         (
             "crp",
@@ -242,6 +243,49 @@ def test_a_wrong_cell_is_named_with_its_line_and_a_remedy(
     wrong = [each for each in check_file(SCHEMA, read_file(path)) if each.is_wrong]
     assert [each.column for each in wrong] == [column]
     assert re.search(says, wrong[0].text)
+
+
+def test_a_file_without_rows_is_not_wrong(tmp_path: Path) -> None:
+    """A party may take part without rows, so the check only notes it."""
+    columns: dict[str, list[object]] = {name: [] for name in patients(1, default_rng(1))}
+    found = check_file(SCHEMA, read_file(write(tmp_path / "rows.csv", columns)))
+    assert "there are no rows" in found[0].text
+    assert not any(each.is_wrong for each in found)
+
+
+def test_all_words_and_codes_to_translate_are_shown_at_once(tmp_path: Path) -> None:
+    """An error about a category lists its other words; a code outside of a range is shown."""
+    columns = {name: [*cells] for name, cells in patients(40, default_rng(1)).items()}
+    columns["sex"] = ["M" if cell == "male" else "F" for cell in columns["sex"]]
+    columns["crp"] = ["-999", *columns["crp"][1:]]
+    found = {
+        each.column: each
+        for each in check_file(SCHEMA, read_file(write(tmp_path / "rows.csv", columns)))
+    }
+    assert re.search(r"is '[MF]'.*values.sex \(40 cells, also '[MF]'\)", found["sex"].text)
+    assert not found["crp"].is_wrong
+    assert "line 2 has -999; if that stands for a missing value" in found["crp"].text
+
+
+@pytest.mark.parametrize(
+    ("reading", "says"),
+    [
+        ({"factors": {"crpp": 2.0}}, "column of the reading is 'crpp'.*did you mean crp"),
+        ({"values": {"gender": {"m": "male"}}}, "column of the reading is 'gender'"),
+        ({"names": {"Alter": "age"}}, r"names are written as age = 'Alter'"),
+    ],
+)
+def test_a_reading_of_other_columns_is_wrong(
+    reading: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    """A wrong or reversed name would otherwise change nothing, unnoticed."""
+    columns = {name: [*cells] for name, cells in patients(9, default_rng(1)).items()}
+    if "names" in reading:
+        columns = {"Alter" if name == "age" else name: cells for name, cells in columns.items()}
+    path = write(tmp_path / "rows.csv", columns)
+    first, *_ = check_file(SCHEMA, read_file(path, Reading.model_validate(reading)))
+    assert first.is_wrong
+    assert re.search(says, first.text)
 
 
 def test_one_wrong_cell_among_decimal_commas_is_named(tmp_path: Path) -> None:
@@ -417,7 +461,7 @@ def test_the_check_of_a_file_has_a_line_for_each_difference(tmp_path: Path) -> N
     assert lines[0].startswith("wrong  coast.csv lacks the column 'age'")
     assert "names.age" in lines[0]
     assert lines[1].startswith("wrong  column 'crp': ")
-    assert "factors.crp = 0.001" in lines[1]
+    assert "multiplied to be in mg/l, as factors.crp in the reading" in lines[1]
     assert "note   it is separated by semicolons, and read so" in lines
     assert "note   column 'outcome': no row has the class 'died'" in lines
     assert "note   column 'crp': its range or categories are not yet agreed" in lines

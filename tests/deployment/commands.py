@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.ports import reserve_ports
+from tests.deployment.trails import entries_of, verified
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
@@ -23,6 +24,7 @@ from veilring.nodes.runtimes.processes import PRELOADED
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import Totals, read_totals
 from veilring.privacy.statefile import read_state_file
+from veilring.transport.roster import Roster
 
 # The timeout for a process to reach a state. On an idle machine this takes a second or two; a busy
 # machine gets a hundred times that.
@@ -221,6 +223,12 @@ class Deployment:
             found = connection.execute("SELECT total(queries), total(units) FROM usage")
             queries, units = found.fetchone()
         return int(queries), units / UNITS
+
+    def trail(self, name: str, kind: str) -> list[dict[str, Any]]:
+        """Verify the trail of a party, and return its entries of a kind."""
+        path, roster = self.folder / f"{name}.db", Roster.load(self.folder / "roster.toml")
+        assert verified(path, roster).party == name
+        return [entry for entry in entries_of(path) if entry["kind"] == kind]
 
     def totals(self, name: str) -> Totals:
         """Return the totals of a party's ledger."""

@@ -66,6 +66,10 @@ def _check(deployed: Deployment, seen: Crashes, name: str) -> None:
     charges = deployed.totals(name).spent / PRICE
     assert round(deployed.usage(name)[1] / PRICE) == round(charges), "not counted as charged"
     assert charges >= seen.answered, "an answer left before it was paid for"
+    joined = [each["number"] for each in deployed.trail(name, "admitted") if each["charged"]]
+    assert len(joined) == round(charges), "a member took part without an entry"
+    answered = {each["request"] for each in deployed.trail(name, "answered")}
+    assert len(answered) >= (seen.answered if name == PARTIES[0] else 0), "not entered"
     asking = 1  # the batch in flight
     assert charges <= seen.answered + seen.interrupted + asking, "a batch was charged twice"
     assert charges >= seen.spent[name], "a charge was lost or refunded"

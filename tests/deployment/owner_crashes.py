@@ -103,6 +103,9 @@ def _check(deployed: Deployment, analysts: list[Analyst], seen: Crashes, _: str)
     assert told <= totals.answers <= told + waiting, "an answer left before it was paid for"
     assert totals.spent <= TOTAL
     assert round(deployed.usage(OWNER)[1], 6) == round(totals.spent, 6), "not counted as charged"
+    entered = [each for each in deployed.trail(OWNER, "answered") if each.get("charged")]
+    assert len(entered) == totals.answers, "an answer was charged and not entered"
+    assert all("answer" in each for each in entered)
     seen.unsent += totals.answers - told
 
 

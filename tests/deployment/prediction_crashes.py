@@ -137,6 +137,8 @@ class Trial:
         waiting = sum(len(each.waiting) for each in self.clients if each.waiting is not None)
         assert told <= totals.spent <= told + waiting, "an answer left before it was paid for"
         assert self.deployed.usage(SERVER)[0] == totals.spent, "not counted as charged"
+        entered = [each for each in self.deployed.trail(SERVER, "answered") if each.get("charged")]
+        assert sum(each["queries"] for each in entered) == totals.spent, "an answer is not entered"
         self.seen.unsent += totals.answers - sum(len(client.told) for client in self.clients)
         entry = rules.predictor().parameters.entry_units
         dearest = entry + int(UNITS / (2 * rules.sigma2**2 * 30)) + 1

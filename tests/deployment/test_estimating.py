@@ -207,6 +207,29 @@ def test_estimates_without_a_member_may_fall_below_the_minimum(collection: Colle
     assert "200 of at least 201 reports so far" in early.output
 
 
+def test_the_stores_of_several_collectors_give_one_estimate(collection: Collection) -> None:
+    """The estimates equal those of one collector that has all reports.
+
+    A report in two stores counts once, and the output has the number of such reports. A store of
+    another task is refused by its name.
+    """
+    estimate = ("estimate", "collector.toml", "--json")
+    expected = json.loads(collection.call(*estimate).stdout)
+    collection.call("state", "backup", "collector.db", "north.db")
+    collection.configure("collector", 'state = "south.db"')
+    collection.call("state", "new", "collector.toml")
+    assert json.loads(collection.call(*estimate, "north.db").stdout) == expected
+    doubled = json.loads(collection.call(*estimate, "north.db", "collector.db").stdout)
+    assert doubled == expected | {"repeated": REPORTS}
+    shown = collection.call("estimate", "collector.toml", "north.db", "collector.db")
+    assert f"in several stores, and counted once: {REPORTS} reports" in shown.output
+    other = collection.folder / "other"
+    call("deploy", "survey", "iris", "--epsilon", 2, "--reports", REPORTS, "--out", other)
+    store_of(other).close()  # which from then on belongs to the task
+    refused = collection.call("estimate", "collector.toml", other / "collector.db", code=2)
+    assert f"{other / 'collector.db'} is for the task " in refused.output
+
+
 @pytest.mark.parametrize(
     ("limits", "minimum", "warning"),
     [

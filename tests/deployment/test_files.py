@@ -115,17 +115,29 @@ async def test_a_member_with_a_full_disk_does_not_start(deploy: Deploy) -> None:
         assert served.spent() == spent
 
 
-@pytest.mark.parametrize("fails", ["record of usage", "memory of queries"])
-async def test_a_member_that_cannot_remember_queries_ends(deploy: Deploy, fails: str) -> None:
+_NOTHING: Final = "PRAGMA query_only = 1"
+_NO_QUERY: Final = (
+    "CREATE TEMP TRIGGER full BEFORE INSERT ON main.searched"
+    " BEGIN SELECT RAISE(ABORT, 'attempt to write'); END"
+)
+
+
+@pytest.mark.parametrize(
+    ("fails", "fault"),
+    [("record of usage", _NOTHING), ("trail", _NOTHING), ("memory of queries", _NO_QUERY)],
+)
+async def test_a_member_that_cannot_remember_queries_ends(
+    deploy: Deploy, fails: str, fault: str
+) -> None:
     """Its disk has failed, so the batch fails and it takes part in no other one.
 
     With a policy, queries are counted before they are remembered.
     """
     deployed = deploy("rank-search")
-    if fails == "memory of queries":
+    if fails == "trail":
         deployed.edit("party-1.toml", 'policy = "party-1.policy.toml"', "")
     async with all_served(deployed.folder) as served:
-        served.members["party-1"].kept.file.connection.execute("PRAGMA query_only = 1")
+        served.members["party-1"].kept.file.connection.execute(fault)
         with pytest.raises(SessionAborted):
             await served.labels(0, 2)
         with pytest.raises(StoreFailed, match=f"the {fails} failed: attempt to write"):

@@ -315,9 +315,9 @@ async def test_a_client_batches_queries_as_the_terms_require(
     asked: list[int] = []
     usual = PeerMember.ask
 
-    async def counting(member: PeerMember, queries: Floats, client: str) -> object:
+    async def counting(member: PeerMember, queries: Floats, *given: Any) -> object:
         asked.append(len(queries))
-        return await usual(member, queries, client)
+        return await usual(member, queries, *given)
 
     monkeypatch.setattr(PeerMember, "ask", counting)
     system, names = PrivateKNN(sum="cycles", cycles=2, batch=20), (*PARTIES, "party-3", "party-4")

@@ -210,7 +210,7 @@ def admitting(
     with closing(file), open_ledger(file, Budgets(total=10.0)) as ledger:
         server: Any = party or _Party()
         policy = read_policy(server, str(folder / "policy.toml"), TERMS)
-        yield open_admission(server, policy, TERMS, logging.getLogger("ada"), file), ledger
+        yield open_admission(server, policy, TERMS, logging.getLogger("ada"), file=file), ledger
 
 
 def test_a_check_tells_who_may_ask_what() -> None:
@@ -232,8 +232,8 @@ def test_a_check_tells_who_may_ask_what() -> None:
 
 def pay(ledger: Ledger, admission: Admission, key: str, queries: int = 4) -> None:
     """Charge a request, and count it in the same transaction."""
-    with admission(Asked("clerk", queries)) as count:
-        ledger.charge(Charge("clerk", key, b"", b"", 0.5), count)
+    with admission(Asked("clerk", queries)) as admitted:
+        ledger.charge(Charge("clerk", key, b"", b"", 0.5), admitted.count)
 
 
 def test_counts_outlive_the_process_and_end_with_their_time(tmp_path: Path) -> None:
@@ -298,11 +298,11 @@ def die(folder: Path, words: tuple[str, ...], _output: Path) -> None:
     """Charge a request, and lose power within the transaction, or after it without an answer."""
     with (
         admitting(folder, "queries_total = 8") as (admission, ledger),
-        admission(Asked("clerk", 4)) as count,
+        admission(Asked("clerk", 4)) as admitted,
     ):
 
         def count_and_die(connection: Any) -> None:
-            count(connection)
+            admitted.count(connection)
             if words == ("within",):
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -141,8 +141,8 @@ async def test_a_new_key_and_roster_are_used_in_one_step(
         assert found["previous_key_days"] == {"owner": pytest.approx(365, abs=1)}
         assert found["certificate_days"]["owner"] < 366
         lines = (await asyncio.to_thread(call, "status", folder / "owner.toml", "--metrics")).stdout
-        assert 'veilring_next_key_waits{party="owner"} 1' in lines
-        assert 'veilring_previous_key_days_left{party="owner",member="owner"} 36' in lines
+        assert 'veilring_next_key_waits{party="owner"} 1.0' in lines
+        assert 'veilring_previous_key_days_left{member="owner",party="owner"} 36' in lines
         shown = (await asyncio.to_thread(call, "status", folder / "owner.toml")).stdout
         assert "next key      waits" in shown
         assert "previous keys days left: owner 36" in shown

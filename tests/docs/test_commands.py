@@ -53,7 +53,6 @@ BY_HAND: Final = (
     ),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
-    ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),
     ("docs/protocols/data-owner.md", "the tables are files, and it takes minutes"),
     *(
         (f"docs/tutorials/{page}.md", f"the {what}, so that the command ends with exit code 1")

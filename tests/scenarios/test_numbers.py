@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import r2_score
+from sklearn.neighbors import KNeighborsRegressor
 from tests.cli.invoking import done, refused
 from tests.scenarios.reporting.pages import Page
 
@@ -12,6 +14,9 @@ from veilring.errors import ScenarioError
 from veilring.measures import NumberMeasures
 from veilring.protocols.release.model import load_model
 from veilring.scenarios import load_scenario, run_scenario
+from veilring.scenarios.comparison import compare
+from veilring.scenarios.comparison.page import render_page
+from veilring.scenarios.comparison.question import draw_split, load_facts, make_question
 from veilring.scenarios.report import Report
 from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.page import render
@@ -57,12 +62,34 @@ def test_a_report_has_errors_in_place_of_accuracies(protocol: str, path: Path) -
     assert again == report
 
 
-def test_a_system_for_classes_and_a_comparison_refuse_the_file(path: Path) -> None:
-    """The errors name the key, and the systems to use."""
+def test_a_system_for_classes_refuses_the_file(path: Path) -> None:
+    """The error names the key, and the systems to use."""
     with pytest.raises(ScenarioError, match="use rank-search or release") as wrong:
         run(path, "private-knn")
     assert wrong.value.field == "protocol.name"
-    assert "run rank-search or release with it" in refused("compare", path, "--label", "y")
+
+
+def test_systems_are_compared_by_the_variance_that_they_explain(path: Path) -> None:
+    """The score of a line is the R² of scikit-learn; systems for classes are left out."""
+    asked = {"parties": 3, "epsilon": (2.0,), "splits": 3, "seed": 1, "k": 3}
+    question = make_question({"data": str(path), "label": "y", "hindsight": False, **asked})
+    found = compare(question, workers=1)
+    rows, _ = load_facts(question)
+    for number, score in enumerate(found.pooled.accuracies):
+        split = draw_split(rows, question, number)
+        nearest = KNeighborsRegressor(3).fit(split.train.X, split.train.y)
+        expected = r2_score(split.held_out.y, nearest.predict(split.held_out.X))
+        assert score == pytest.approx(expected, abs=1e-3)  # predictions are whole steps
+        mean = np.full(len(split.held_out), round(split.train.y.mean()))
+        baseline = r2_score(split.held_out.y, mean)
+        assert found.majority.accuracies[number] == pytest.approx(baseline)
+    search = next(line for line in found.lines if line.system == "rank-search")
+    assert search.accuracies == found.pooled.accuracies
+    assert {"noisy votes", "LDP naive Bayes", "PP-kNN"} <= {each.name for each in found.left_out}
+    assert "R² is" in found.decision.says[0]
+    page = Page(render_page(found))
+    assert page.tables["lines-table"][0][2] == "R²"
+    assert "measures-table" not in page.tables
 
 
 @pytest.mark.slow

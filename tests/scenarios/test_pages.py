@@ -21,9 +21,9 @@ from veilring.scenarios import Report, Scenario, load_scenario, run_scenario
 from veilring.scenarios.comparison.comparison import SystemComparison
 from veilring.scenarios.comparison.decision import RULE
 from veilring.scenarios.comparison.page import (
-    HEADINGS,
     MEASURES,
     cells,
+    headings,
     limits,
     promises,
     render_page,
@@ -294,8 +294,8 @@ def test_a_comparison_states_its_numbers_and_reasons(
     walk. That a seed hides nothing is said once.
     """
     head, *rows = page.tables["lines-table"]
-    assert head == list(HEADINGS)
-    assert rows == [list(cells(line, comparison.decision).values()) for line in comparison.lines]
+    assert head == list(headings(comparison.facts.wording))
+    assert rows == [cells(line, comparison.decision) for line in comparison.lines]
     for line, row in zip(comparison.lines, rows, strict=True):
         assert row[2] == f"{line.accuracy.mean:.1%}"
         if line.cost is not None:
@@ -306,7 +306,7 @@ def test_a_comparison_states_its_numbers_and_reasons(
     shown = [line for line in comparison.lines if not line.in_hindsight]
     for line, row in zip(shown, rows, strict=True):
         assert row[0] == line.label
-        assert row[1:] == list(cells(line, decision, MEASURES).values())[len(HEADINGS) :]
+        assert row[1:] == cells(line, decision, MEASURES)[len(headings(comparison.facts.wording)) :]
     assert len(said) == sum(line.limits is not None for line in comparison.lines)
     for words in (
         *(*decision.says, decision.cannot, *RULE, *said),

@@ -91,8 +91,8 @@ def update_alone(_town: Town, patch: pytest.MonkeyPatch) -> None:
 
 
 def reach_oneself(town: Town, _patch: pytest.MonkeyPatch) -> None:
-    """Give bob the address of alice."""
-    town.roster = town.roster.at({"bob": (LOOPBACK, town.ports["alice"])})
+    """Give bob the address of alice, by another name."""
+    town.roster = town.roster.at({"bob": ("localhost", town.ports["alice"])})
 
 
 HUNG_UP = "ended the connection during the handshake"

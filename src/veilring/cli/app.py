@@ -28,7 +28,7 @@ from veilring.cli.parties import (
     serve_command,
     submit_command,
 )
-from veilring.cli.run import report, reproduce, run_command, sweep, trace
+from veilring.cli.run import merge, report, reproduce, run_command, sweep, trace
 from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.schema import schema_app
 from veilring.cli.state import ledger_app, state_app
@@ -40,6 +40,7 @@ from veilring.cli.surveys import (
     oracles_command,
     tally_command,
 )
+from veilring.cli.trail import trail_app
 from veilring.errors import InputError, MissingExtra, VeilringError
 from veilring.extras import name_missing_extras
 
@@ -200,6 +201,7 @@ app.command("compare")(compare_command)
 app.command()(report)
 app.command()(trace)
 app.command()(sweep)
+app.command()(merge)
 app.command("explore")(explore_command)
 app.command("audit")(audit_command)
 app.command()(reproduce)
@@ -224,3 +226,4 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(records_app, name="records")
 app.add_typer(schema_app, name="schema")
 app.add_typer(state_app, name="state")
+app.add_typer(trail_app, name="trail")

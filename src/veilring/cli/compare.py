@@ -16,9 +16,11 @@ from veilring.cli.options import (
     PartiesCount,
     RandomSeed,
     ReadingFile,
+    ReadingFiles,
     SchemaFile,
     TermsFile,
     Workers,
+    readings_of,
 )
 from veilring.errors import InputError
 
@@ -151,7 +153,7 @@ def _show_tuned(found: "Tuned") -> None:
         f"{found.rows:,} public rows, {found.queries:,} queries in each of {found.splits} splits:"
         f" the best of {len(found.tried)} choices"
     )
-    table = Table("parameters", "accuracy")
+    table = Table("parameters", found.score)
     for each in found.tried[:_SHOWN]:
         table.add_row(parameters_text(each.parameters) or "unchanged", percent(each.mean))
     console = make_console()
@@ -234,14 +236,7 @@ def compare_command(
         typer.Option(help="Number of bins of each feature's range. Default: the system's."),
     ] = None,
     schema: SchemaFile = None,
-    reading: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[FILE=]READING.toml",
-            help="TOML file with the particulars of the table's file, by which the schema reads it;"
-            " with several files, after the file that it is for. May be repeated.",
-        ),
-    ] = None,
+    reading: ReadingFiles = None,
     terms: TermsFile = None,
     tolerated: Annotated[
         int | None,
@@ -316,7 +311,7 @@ def compare_command(
 
     require_names(measure or (), MEASURES)
     first, *others = data
-    readings = _readings(reading or (), data)
+    readings = readings_of(reading, data)
     pooled = _load_each(data, schema or terms, readings, label) if others else None
     given = {"radius": radius, "tau": tau, "bins": bins}
     question = make_question(
@@ -360,18 +355,6 @@ def compare_command(
         _show(comparison, measure or ())
 
 
-def _readings(given: "Sequence[str]", files: "Sequence[str]") -> dict[str, str]:
-    """Return the reading of each file that has one."""
-    found = dict[str, str]()
-    for each in given:
-        file, equals, path = each.rpartition("=") if len(files) > 1 else (files[0], "=", each)
-        if not equals or file not in files:
-            allowed = f"FILE=READING.toml, with one of the files {', '.join(files)}"
-            raise InputError("--reading", each, allowed)
-        found[file] = path
-    return found
-
-
 def _load_each(
     files: "Sequence[str]", schema: Path | None, readings: dict[str, str], label: str | None
 ) -> "Table":
@@ -413,9 +396,9 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
 
     from veilring.cli.console import make_console
     from veilring.scenarios.comparison.page import (
-        HEADINGS,
         NUMBERS,
         cells,
+        headings,
         limits,
         promises,
         setting,
@@ -423,7 +406,7 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     decision = comparison.decision
-    for heading in (*HEADINGS, *measures):
+    for heading in (*headings(comparison.facts.wording), *measures):
         number = heading in {*NUMBERS, *measures}
         side: Literal["right", "left"] = "right" if number else "left"
         table.add_column(
@@ -431,7 +414,7 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
         )
     for line in comparison.lines:
         style = "bold" if line.key == decision.key else None
-        row = cells(line, decision, measures).values()
+        row = cells(line, decision, measures)
         table.add_row(*row, style="dim" if line.in_hindsight else style)
     console = make_console()
     # A narrower table would cut numbers off.

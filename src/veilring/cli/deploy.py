@@ -5,7 +5,7 @@ an option is a field of the example, or a key of the system's table in the terms
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +33,14 @@ _TermsSettings = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="TABLE.KEY=VALUE", help="Set a key of the terms; may be repeated."
+    ),
+]
+
+_Compose = Annotated[
+    bool,
+    typer.Option(
+        "--compose",
+        help="Write a folder for each member, and a file for Docker Compose, to run in containers.",
     ),
 ]
 
@@ -96,6 +104,7 @@ def _deploy_peers(
     port: Annotated[
         int, typer.Option(help="Port of the first party; the others get the following ports.")
     ] = FIRST_PORT,
+    compose: _Compose = False,
     out: NewFolder,
 ) -> None:
     """Write a trial deployment of parties that all hold rows.
@@ -141,9 +150,20 @@ def _deploy_peers(
         queries=None if loaded.data.queries == "all" else loaded.data.queries,
         budget=budget,
     )
-    for party in parties:
-        typer.echo(f"veilring serve {out / party}.toml")
-    typer.echo(f"veilring ask {out / 'client.toml'} {out / 'queries.csv'}")
+    lines = [f"serve {out / party}.toml" for party in parties]
+    lines.append(f"ask {out / 'client.toml'} {out / 'queries.csv'}")
+    _print_commands(out, lines, compose=compose)
+
+
+def _print_commands(folder: Path, lines: Sequence[str], *, compose: bool) -> None:
+    """Print the commands to try, after a division of the folder for containers, if wanted."""
+    if compose:
+        from veilring.deployment.compose import write_compose
+
+        shown = write_compose(folder, lines)
+    else:
+        shown = tuple(f"veilring {line}" for line in lines)
+    typer.echo("\n".join(shown))
 
 
 def _command_of(example: "type[Example]") -> Callable[..., None]:
@@ -168,8 +188,7 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
                 needs_label=made.needs_label,
             )
         to = NewDeployment(given["out"], given.get("seed", 0), given["port"], settings)
-        for line in made.write(source, to):
-            typer.echo(f"veilring {line}")
+        _print_commands(given["out"], made.write(source, to), compose=given["compose"])
 
     metavar = "SOURCE" if reads_table else "PLACES"
     options = [_parameter("source", str, typer.Argument(help=example.source, metavar=metavar))]
@@ -188,6 +207,7 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
     if reads_table:
         options.append(_parameter("seed", int, typer.Option(help=example.draws), default=0))
     options.append(_parameter("port", int, typer.Option(help=example.ports), default=FIRST_PORT))
+    options.append(_parameter("compose", _Compose, default=False))
     options.append(_parameter("out", NewFolder))
     about = inspect.cleandoc(example.__doc__ or "").partition("\nAttributes:\n")[0]
     command.__doc__ = f"{about}\n{example.in_production}"

@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import logging
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -94,6 +93,15 @@ def status_command(
     as_metrics: Annotated[
         bool, typer.Option("--metrics", help="Print the numbers in the text format of Prometheus.")
     ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="Serve them to Prometheus at this port, until it ends.", min=1, max=65535
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address for --port; by default only this machine.")
+    ] = "127.0.0.1",
 ) -> None:
     """Print the status of a running party of this machine.
 
@@ -110,7 +118,7 @@ def status_command(
     For example:
 
         veilring status ada.toml --json
-        veilring status ada.toml --metrics > /var/lib/node_exporter/veilring.prom
+        veilring status ada.toml --port 9464
     """
     from veilring.deployment import load_config
     from veilring.deployment.config import ServerConfig
@@ -121,6 +129,10 @@ def status_command(
     if not isinstance(loaded, ServerConfig):
         raise InputError.because(f"the role {loaded.role} does not run", field="role")
     path = Path(loaded.socket)
+    if port is not None:
+        from veilring.deployment.metrics import serve_metrics
+
+        serve_metrics(lambda: read_status(path), port, host).join()
     try:
         found, why = read_status(path), f"no party is running at {path}"
     except TimeoutError:
@@ -132,7 +144,9 @@ def status_command(
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif as_metrics:
-        typer.echo("\n".join(_metrics(found)))
+        from veilring.deployment.metrics import metrics_text
+
+        typer.echo(metrics_text(found), nl=False)
     else:
         _show(found)
     if not found["ready"]:
@@ -167,37 +181,6 @@ def _show(status: "StatusReport") -> None:
         from veilring.deployment.status import totals_of
 
         show_totals(totals_of(status["budget"]))
-
-
-def _metrics(status: "StatusReport") -> Iterator[str]:
-    """Yield the lines of a status in the text format of Prometheus.
-
-    Names of members and errors need no quoting.
-    """
-    party, sessions, budget = status["party"], status["sessions"], status["budget"]
-
-    def metric(name: str, values: Mapping[str, float | None], label: str = "") -> Iterator[str]:
-        yield f"# TYPE veilring_{name} {'counter' if name.endswith('_total') else 'gauge'}"
-        for key, value in values.items():
-            if value is not None:
-                labels = f'party="{party}"' + (f',{label}="{key}"' if label else "")
-                yield f"veilring_{name}{{{labels}}} {value}"
-
-    yield from metric("ready", {"": int(status["ready"])})
-    yield from metric("parties_missing", {"": len(status["waiting_for"])})
-    yield from metric("uptime_seconds", {"": status["uptime"]})
-    yield from metric("sessions_running", {"": sessions["running"]})
-    yield from metric("sessions_finished_total", {"": sessions["finished"]})
-    yield from metric("sessions_failed_total", sessions["failed"], "error")
-    yield from metric("refusals_total", status["refusals"], "reason")
-    yield from metric("certificate_days_left", status["certificate_days"], "member")
-    yield from metric("previous_key_days_left", status["previous_key_days"], "member")
-    yield from metric("next_key_waits", {"": int(status["next_key"])})
-    if budget is not None:
-        for what in ("spent", "left"):
-            yield from metric(f"budget_{what}", {budget["unit"]: budget[what]}, "unit")
-            clients = {each["name"]: each[what] for each in budget["analysts"]}
-            yield from metric(f"client_budget_{what}", clients, "client")
 
 
 def _listed(numbers: dict[str, int]) -> str:

@@ -2,12 +2,14 @@
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
+
+from veilring.errors import InputError
 
 EXIT_INTERRUPTED: Final = 130  # the exit code of shells for a program that Ctrl-C ended
 HELP_NAMES: Final = ("-h", "--help")
@@ -82,6 +84,15 @@ ReadingFile = Annotated[
         help="TOML file with the particulars of the table's file, by which the schema reads it.",
     ),
 ]
+ReadingFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reading",
+        metavar="[FILE=]READING.toml",
+        help="TOML file with the particulars of the table's file, by which the schema reads it;"
+        " with several files, after the file that it is for. May be repeated.",
+    ),
+]
 KeptColumns = Annotated[
     list[str] | None,
     typer.Option(
@@ -135,15 +146,27 @@ def runtime_settings(runtime: str | None) -> list[str]:
     return [] if runtime is None else [f"network.runtime={json.dumps(runtime)}"]
 
 
+def readings_of(given: Sequence[str] | None, files: Sequence[str]) -> dict[str, str]:
+    """Return the reading of each file that has one."""
+    found = dict[str, str]()
+    for each in given or ():
+        file, equals, path = each.rpartition("=") if len(files) > 1 else (files[0], "=", each)
+        if not equals or file not in files:
+            allowed = f"FILE=READING.toml, with one of the files {', '.join(files)}"
+            raise InputError("--reading", each, allowed)
+        found[file] = path
+    return found
+
+
 def table_settings(
-    label: str | None, separator: str, schema: Path | None = None, reading: Path | None = None
+    label: str | None, separator: str, schema: Path | None = None, reading: str | None = None
 ) -> list[str]:
     """Return the scenario keys set by the options of a table, as `Settings`."""
     given = {
         "label": label,
         "separator": None if separator == "," else separator,
         "schema_file": None if schema is None else str(schema),
-        "reading_file": None if reading is None else str(reading),
+        "reading_file": reading,
     }
     return [f"data.{key}={json.dumps(each)}" for key, each in given.items() if each is not None]
 

@@ -1,4 +1,4 @@
-"""`veilring run`, `sweep`, `report` and `trace`: run a scenario, and show its finished runs."""
+"""`veilring run`, `sweep`, `merge`, `report`, `trace`: run scenarios, and show finished runs."""
 
 import json
 import logging
@@ -14,18 +14,27 @@ from veilring.cli.options import (
     LabelColumn,
     MeasureNames,
     ProtocolName,
-    ReadingFile,
+    ReadingFiles,
     RunFolder,
     ScenarioName,
     SchemaFile,
     Settings,
     Workers,
     protocol_settings,
+    readings_of,
     runtime_settings,
     table_settings,
 )
 from veilring.errors import InputError, VeilringError
 from veilring.nodes import RuntimeName
+
+SweepFile = Annotated[
+    Path,
+    typer.Option(
+        metavar="FILE.parquet",
+        help="Parquet file to write. Wall-clock times go to FILE.timing.parquet.",
+    ),
+]
 
 
 def sweep(
@@ -39,13 +48,7 @@ def sweep(
             help="Key and its values: 1..6, 1..100:10 or a,b,c. May be repeated.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE.parquet",
-            help="Parquet file to write. Wall-clock times go to FILE.timing.parquet.",
-        ),
-    ],
+    out: SweepFile,
     trials: Annotated[
         int, typer.Option(help="Number of runs at each point, each with its own seed.")
     ] = 1,
@@ -62,9 +65,15 @@ def sweep(
             help="Runtime: memory or simulated. Default: memory, even if the scenario differs."
         ),
     ] = None,
-    engine: Annotated[
-        str, typer.Option(help="Where to run: local (processes), dask or ray.")
-    ] = "local",
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Run only every Nth run, from run I on, counted from 0. The runs are saved in"
+            " FILE.parquet.I-of-N.journal, for `veilring merge`.",
+        ),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Where to run: local (processes) or dask.")] = "local",
     workers: Workers = None,
     dask_address: DaskAddress = None,
 ) -> None:
@@ -84,6 +93,8 @@ def sweep(
 
         veilring sweep digits --grid protocol.k=1..15:2 --engine dask --out k.parquet
 
+        veilring sweep digits --grid protocol.k=1..15:2 --shard 2/8 --out k.parquet
+
         veilring sweep my_module:CLAIMS --grid public.threshold=1..4 --out thresholds.parquet
     """
     from veilring.cli.console import show_progress
@@ -98,15 +109,44 @@ def sweep(
             ]
             plan = Plan(scenario, parse_grid(grid), trials, settings, seed=seed)
             where = Engine(engine, workers, dask_address)
-            done = run_sweep(plan, out, engine=where, progress=progress)
+            done = run_sweep(plan, out, engine=where, progress=progress, shard=shard)
     except KeyboardInterrupt:
-        journal = Files(out).journal
+        journal = Files(out, shard).journal
         kept = f"finished runs are in {journal}" if journal.exists() else "no run is finished"
         typer.echo(f"veilring: stopped; {kept}. Repeat the command to continue.", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     earlier = f", {done.kept:,} of them finished earlier" if done.kept else ""
+    if shard is not None:
+        typer.echo(f"{len(done.cells):,} runs{earlier}; shard written to {done.files.journal}")
+        return
     typer.echo(f"{len(done.cells):,} runs{earlier}; results written to {done.files.results}")
     typer.echo(f"Wall-clock times written to {done.files.timing}")
+
+
+def merge(
+    shards: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Journal of each shard, written by `veilring sweep --shard`.", metavar="SHARDS"
+        ),
+    ],
+    *,
+    out: SweepFile,
+) -> None:
+    """Write the results of a sweep from all its shards: the same bytes as on one machine.
+
+    The scenario and its data are not needed. A shard that is missing, unfinished or given twice, or
+    that belongs to another sweep or another version of veilring, ends the command with an error.
+
+    For example:
+
+        veilring sweep wine --grid protocol.rounds=1..6 --shard 0/2 --out rounds.parquet
+        veilring sweep wine --grid protocol.rounds=1..6 --shard 1/2 --out rounds.parquet
+        veilring merge rounds.parquet.*-of-2.journal --out rounds.parquet
+    """
+    from veilring.scenarios.sweep import merge_shards
+
+    typer.echo(f"{merge_shards(shards, out):,} runs; results written to {out}")
 
 
 if TYPE_CHECKING:
@@ -148,7 +188,7 @@ def run_command(
     label: LabelColumn = None,
     separator: CellSeparator = ",",
     schema: SchemaFile = None,
-    reading: ReadingFile = None,
+    reading: ReadingFiles = None,
     overrides: Settings = None,
     measure: MeasureNames = None,
     as_json: Annotated[
@@ -200,11 +240,12 @@ def run_command(
     from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
     first, *others = scenario
-    settings = [*protocol_settings(protocol), *_own_files(others)]
+    readings = readings_of(reading, scenario)
+    settings = [*protocol_settings(protocol), *_own_files(others, readings)]
     settings += [*(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
-    settings += table_settings(label, separator, schema, reading)
+    settings += table_settings(label, separator, schema, readings.get(first))
     require_names(measure or ())
     loaded = load_experiment(first, settings)
     if isinstance(loaded, RoleScenario):
@@ -228,8 +269,8 @@ def run_command(
     from veilring.cli import console
 
     table = loaded.data if isinstance(loaded, Scenario) else None
-    if table is not None:
-        console.show_notes(table.source, *table.others, **table.columns)
+    for each in () if table is None else table.files:
+        console.show_notes(each.source, **each.columns)
     with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
@@ -240,11 +281,16 @@ def run_command(
     _show(report, measure or ())
 
 
-def _own_files(others: "Sequence[str]") -> list[str]:
+def _own_files(others: "Sequence[str]", readings: "Mapping[str, str]") -> list[str]:
     """Return the scenario keys by which each party has a file of its own, as `Settings`."""
     if not others:
         return []
-    return [f"data.others={json.dumps(others)}", f"parties.count={1 + len(others)}"]
+    given = {
+        "data.others": others,
+        "data.other_readings": [readings.get(file, "") for file in others] if readings else [],
+        "parties.count": 1 + len(others),
+    }
+    return [f"{key}={json.dumps(value)}" for key, value in given.items()]
 
 
 def _show(report: "Report | RoleReport", measures: "Sequence[str]") -> None:

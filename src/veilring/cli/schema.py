@@ -74,7 +74,7 @@ def check_command(
         names   = { age = "Alter" }
         decimal = ","
         missing = ["-999", "k. A."]
-        factors = { creatinine = 88.4 }
+        factors = { creatinine = 88.4 }   # from mg/dl here to µmol/l in the schema
         values  = { sex = { m = "male", w = "female" } }
 
     `note` says how a difference is read, and needs nothing. The exit code is 2 if anything is

@@ -1,21 +1,25 @@
 """`veilring stats`: statistics among peers, from CSV files and a plan, or of running parties."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from veilring.cli.options import AsJson
+from veilring.cli.options import AsJson, ReadingFiles, readings_of
 from veilring.errors import InputError
 from veilring.nodes import RuntimeName
 
 if TYPE_CHECKING:
+    from veilring.protocols.promise import Promise
+    from veilring.protocols.statistics.algorithm.tallies import Statistic
     from veilring.protocols.statistics.terms import PlanTerms
-    from veilring.scenarios.stats import Answer
+
+
+_WIDTH: Final = 12  # of a name and of a number in a result
 
 
 def stats_command(
@@ -40,6 +44,7 @@ def stats_command(
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="The ε of --statistic.")] = None,
     small: Annotated[int, typer.Option(help="Counts below this are hidden.", min=0)] = 0,
+    reading: ReadingFiles = None,
     parties: Annotated[
         int | None,
         typer.Option(help="Number of parties to which the rows of one file are dealt in turn."),
@@ -77,6 +82,7 @@ def stats_command(
     """
     from veilring.config import read_tables
     from veilring.protocols.statistics.terms import PlanTerms
+    from veilring.scenarios.stats import run_plan
 
     if statistic is not None:
         terms = PlanTerms.quick(statistic, column or (), epsilon=epsilon, small=small)
@@ -99,17 +105,23 @@ def stats_command(
     if forecast:
         typer.echo(f"{bound.promise}\n{'cost':<14}{bound.forecast}")
         return
-    answer = _compute(terms, files, count, runtime, seed)
+    tables = _tables(terms, files, count, readings_of(reading, list(map(str, files))))
+    answer = run_plan(terms.bind(count), tables, runtime=runtime, seed=seed)
     costs = {"cost": answer.cost, "forecast": answer.forecast, "transcript": answer.transcript}
-    _show(terms, answer.value, {"promise": answer.promise, **costs}, as_json=as_json)
+    _show(terms, answer.value, {**_guarantee(answer.promise), **costs}, as_json=as_json)
 
 
-def _compute(
-    terms: "PlanTerms", files: Sequence[Path], parties: int, runtime: RuntimeName, seed: int | None
-) -> "Answer[tuple[Any, ...]]":
-    from veilring.scenarios.stats import run_plan
+def _tables(
+    terms: "PlanTerms", files: Sequence[Path], parties: int, readings: Mapping[str, str]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the columns of each party's file, or those of one file dealt to all parties."""
+    from veilring.data.cells import read_particulars
 
-    tables: dict[str, Mapping[str, Any]] = {path.name: terms.read(path) for path in files}
+    tables: dict[str, Mapping[str, Any]] = {}
+    for path in files:
+        given = readings.get(str(path))
+        own = read_particulars(None if given is None else Path(given), "--reading")
+        tables[path.name] = terms.read(path, own)
     if len(tables) < len(files):
         raise InputError.because("each file needs a different name", field="ROWS")
     if len(files) == 1:
@@ -118,7 +130,7 @@ def _compute(
             f"party-{number}": {name: cells[number::parties] for name, cells in table.items()}
             for number in range(parties)
         }
-    return run_plan(terms.bind(parties), tables, runtime=runtime, seed=seed)
+    return tables
 
 
 def _ask(config: Path, files: Sequence[Path], *, as_json: bool) -> None:
@@ -131,7 +143,14 @@ def _ask(config: Path, files: Sequence[Path], *, as_json: bool) -> None:
         message = "running parties have their own rows; leave ROWS out, or give a plan"
         raise InputError.because(message, field="ROWS")
     asked = asyncio.run(perform(config, "statistics"))
-    _show(asked.terms, asked.results, {"promise": asked.promise}, as_json=as_json)
+    _show(asked.terms, asked.results, _guarantee(asked.promise), as_json=as_json)
+
+
+def _guarantee(promise: "Promise") -> dict[str, Any]:
+    """Return a guarantee, and its paragraph for a data-protection assessment."""
+    from veilring.deployment.config import STATISTICS
+
+    return {"promise": promise, "paragraph": promise.paragraph(STATISTICS)}
 
 
 def _show(
@@ -148,13 +167,37 @@ def _show(
         plain = {key: asdict(each) if is_dataclass(each) else each for key, each in facts.items()}  # type: ignore[arg-type]  # an instance
         typer.echo(json.dumps({"results": found, **plain}, indent=2, ensure_ascii=False))
         return
-    for name, value in zip(names, results, strict=True):
+    for name, statistic, value in zip(names, terms.bound, results, strict=True):
         typer.echo(name)
-        for key, part in (asdict(value) if is_dataclass(value) else {"": value}).items():  # type: ignore[arg-type]  # likewise
-            typer.echo(f"  {key:<12}{_text(part)}" if key else f"  {_text(part)}")
+        for line in _lines(statistic, value):
+            typer.echo(f"  {line}".rstrip())
     typer.echo(f"\n{facts['promise']}")
     if "cost" in facts:
         typer.echo(f"{'cost':<14}{facts['cost']}")
+    typer.echo(f"\n{facts['paragraph']}")
+
+
+def _lines(statistic: "Statistic[Any]", value: Any) -> Iterator[str]:  # noqa: ANN401  (any result)
+    """Yield the lines of a result, with the names of the groups that its numbers are of."""
+    groupings = (getattr(statistic, key, None) for key in ("first", "second", "by"))
+    axes = [grouping.names for grouping in groupings if grouping is not None]
+    parts = asdict(value) if is_dataclass(value) else {"": value}  # type: ignore[arg-type]  # an instance
+    lengths = [len(names) for names in axes]
+    if axes and lengths == list(next(iter(parts.values())).shape):
+        widths = [max(_WIDTH, len(name)) for name in axes[-1]]
+        yield " " * _WIDTH + _row(axes[-1], widths)
+    for key, part in parts.items():
+        if not axes or getattr(part, "shape", ()) != tuple(lengths):
+            yield f"{key:<{_WIDTH}}{_text(part)}"
+            continue
+        rows = part if part.ndim > 1 else [part]
+        heads = axes[0] if part.ndim > 1 else [key]
+        for head, row in zip(heads, rows, strict=True):
+            yield f"{head:<{_WIDTH}}" + _row([_text(each) for each in row], widths)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
 def _columns(terms: Mapping[str, Any]) -> list[str]:

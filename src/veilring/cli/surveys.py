@@ -125,6 +125,8 @@ def _print_json(found: "Estimates") -> None:
         "reports": found.tally.clients,
         "members": dict(found.members),
         "without": list(found.without),
+        "repeated": found.repeated,
+        "reused": found.reused,
         "below_minimum": found.is_below_minimum,
         "confidence": found.confidence,
         "estimates": [
@@ -162,6 +164,13 @@ def _show_table(found: "Estimates") -> None:
         typer.echo(f"stored by member: {_describe_members(found.members)}")
     if found.without:
         typer.echo(f"left out: {', '.join(found.without)}")
+    if found.repeated:
+        typer.echo(f"in several stores, and counted once: {found.repeated:,} reports")
+    if found.reused:
+        typer.echo(
+            f"not counted, because another report in an earlier store has the same id:"
+            f" {found.reused:,}"
+        )
     if found.is_below_minimum:
         typer.echo(
             f"{found.tally.clients:,} reports are left, fewer than the minimum of"
@@ -186,6 +195,15 @@ def _describe_members(members: Mapping[str, int]) -> str:
 
 def estimate_command(
     config: ConfigFile,
+    stores: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Stores of further collectors of the same task, which are added: state files, or"
+            " postgresql://USER@HOST/DATABASE.",
+            metavar="[STORES]...",
+            show_default=False,
+        ),
+    ] = None,
     *,
     confidence: _Confidence = 0.95,
     recount: Annotated[
@@ -199,11 +217,14 @@ def estimate_command(
     consistency: _Consistent = None,
     json: AsJson = False,
 ) -> None:
-    """Estimate the answers from the stored reports of a collector, even while it collects.
+    """Estimate the answers from the stored reports of collectors, even while they collect.
 
     Run it where the collector's store can be reached; the collector itself does not have to be
     running. With fewer reports than the `minimum` in the terms, the command estimates nothing;
     you may change `minimum` at any time.
+
+    Further STORES are added, as if one collector had all reports. All reports are then read. A
+    report that is in several stores counts once, and the output says how many there are.
 
     Estimates are unbiased, so some may be slightly negative; each interval has the given confidence
     on its own, but the intervals do not hold jointly. For `discrete-bayes`, a line shows the share
@@ -215,7 +236,9 @@ def estimate_command(
     from veilring.deployment.collector import estimate_stored
 
     loaded = _load_collector(config, "estimate")
-    found = estimate_stored(loaded, confidence=confidence, recount=recount, without=without or ())
+    found = estimate_stored(
+        loaded, stores=stores or (), confidence=confidence, recount=recount, without=without or ()
+    )
     _conclude(found, save, consistency, json=json)
     if recount and not json:
         typer.echo(
@@ -255,7 +278,7 @@ def tally_command(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Where to sum the reports: local (processes), dask or ray. Default: this process."
+            help="Where to sum the reports: local (processes) or dask. Default: this process."
         ),
     ] = None,
     workers: Workers = None,
@@ -283,7 +306,7 @@ def tally_command(
 
     if engine is None and (workers, dask_address) != (None, None):
         raise InputError.because(
-            "workers need an engine; give --engine local, dask or ray", field="engine"
+            "workers need an engine; give --engine local or dask", field="engine"
         )
     tally = tally_parquet
     if engine is not None:

@@ -4,7 +4,7 @@ A `Reading` describes what is particular to one party's file. It stays with the 
 that all parties share describes the columns, and no file.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -63,6 +63,15 @@ class Reading(Section):
     def columns(self) -> set[str]:
         """The names of all columns of the schema that it mentions."""
         return {*self.names, *self.factors, *self.offsets, *self.values}
+
+    def about(self, columns: Collection[str]) -> "Reading":
+        """Return the particulars of some columns, for a file of which no others are read."""
+        tables = ("names", "factors", "offsets", "values")
+        kept = {
+            key: {name: each for name, each in getattr(self, key).items() if name in columns}
+            for key in tables
+        }
+        return self.model_copy(update=kept)
 
 
 def place_of(row: int, lines: Sequence[int] | None) -> str:

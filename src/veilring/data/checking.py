@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from veilring.data.cells import Cells
-from veilring.data.columns import FeatureTerms, features_of, numbers_of
+from veilring.data.cells import Cells, place_of
+from veilring.data.columns import CATEGORY, FeatureTerms, features_of, numbers_of
 from veilring.data.schema import (
     OUTSIDE_MAX,
     RowSchema,
@@ -18,12 +18,13 @@ from veilring.data.schema import (
     label_terms,
     parts_of_header,
     read_labels,
+    require_known,
 )
 from veilring.errors import InputError
 
 # Factors of the metric system that a wrong unit may differ by.
 _FACTORS: Final = (10.0, 0.1, 100.0, 0.01, 1000.0, 0.001)
-_LISTED_MAX: Final = 8
+_LISTED_MAX: Final = 20
 
 
 class Finding(NamedTuple):
@@ -45,6 +46,10 @@ def check_file(schema: RowSchema, cells: Cells) -> list[Finding]:
     label = schema.label or [*cells][-1]
     columns = (*schema.features, label_terms(label, schema.classes, schema.target))
     found, headers = list[Finding](), dict[str, str]()
+    try:
+        require_known(cells, [column.name for column in columns])
+    except InputError as error:
+        found.append(Finding("", error.sentence, is_wrong=True))
     for column in columns:
         try:
             headers[header_of(column, cells)] = column.name
@@ -52,7 +57,8 @@ def check_file(schema: RowSchema, cells: Cells) -> list[Finding]:
             found.append(Finding(column.name, error.sentence, is_wrong=True))
     headers.pop("", None)
     if not cells.rows:
-        found.append(Finding("", "there are no rows below the header; add one", is_wrong=True))
+        text = "there are no rows; a party may have none if others have some"
+        found.append(Finding("", text, is_wrong=False))
     found += _about_file(schema, cells, headers)
     read = cells.renamed(headers)
     present = [column for column in columns if column.name in read]
@@ -101,14 +107,16 @@ def _about_column(
     texts = cells.texts[name]
     gaps = sum(map(cells.is_gap, texts)) if column.filler is not None else 0
     if gaps:
-        text = f"{gaps:,} of {len(texts):,} cells are empty, and count as {column.missing!r}"
+        filler = column.filler if column.missing == CATEGORY else column.missing
+        text = f"{gaps:,} of {len(texts):,} cells are empty, and count as {filler!r}"
         yield Finding(name, text, is_wrong=False)
     if column.meaning == "number" and any("," in cell for cell in texts):
         yield Finding(name, "its numbers have commas, and are read so", is_wrong=False)
     for fit in fits_of((column,), cells):
         is_wrong = fit.is_refused(OUTSIDE_MAX)
         hint = _hint(column, cells) if is_wrong else ""
-        yield Finding(name, f"{fit.found}: {column.range_text}{hint}", is_wrong)
+        example = _example(column, cells) if fit.outside else ""
+        yield Finding(name, f"{fit.found}: {column.range_text}{example}{hint}", is_wrong)
 
 
 def _absent_classes(schema: RowSchema, cells: Cells, label: str) -> Iterator[Finding]:
@@ -120,14 +128,30 @@ def _absent_classes(schema: RowSchema, cells: Cells, label: str) -> Iterator[Fin
             yield Finding(label, f"no row has the class {name!r}", is_wrong=False)
 
 
+def _example(column: FeatureTerms, cells: Cells) -> str:
+    """Show the most frequent value outside of the range, which may be a code for a missing one."""
+    numbers = numbers_of(column, cells)
+    outside = np.flatnonzero((numbers < column.low) | (numbers > column.high))
+    values, counts = np.unique(numbers[outside], return_counts=True)
+    row = int(outside[numbers[outside] == values[counts.argmax()]][0])
+    shown = f"; {place_of(row, cells.lines)} has {cells.texts[column.name][row]}"
+    if 2 * len(outside) > len(numbers):  # a matter of units
+        return shown
+    return (
+        f"{shown}; if that stands for a missing value, write it into `missing` of the reading,"
+        " otherwise it is clipped"
+    )
+
+
 def _hint(column: FeatureTerms, cells: Cells) -> str:
-    """Suggest a factor, if the values fit the range after it."""
+    """Name the unit as a cause, if the values fit the range after a change of their size."""
     numbers = numbers_of(column, cells)
     for factor in _FACTORS:
         scaled = numbers * factor
         if np.mean((scaled >= column.low) & (scaled <= column.high)) >= 1 - OUTSIDE_MAX:
             return (
-                f"; they fit after multiplication by {factor:g}: if the unit differs, write"
-                f" factors.{column.name} = {factor:g} in the reading of this file"
+                "; the unit may differ: if so, write the number by which this file's numbers are"
+                f" multiplied to be in {column.unit or 'the unit of the schema'}, as"
+                f" factors.{column.name} in the reading"
             )
     return "; correct the unit or the column, or agree on a wider range"

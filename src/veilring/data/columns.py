@@ -31,6 +31,7 @@ CATEGORY: Final = "category"
 UNKNOWN: Final = "?"
 """The category of missing values."""
 _SHOWN: Final = 40  # enough of a cell to find it in its file
+_WORDS_MAX: Final = 8  # of an error about words that are no categories
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY: Final = timedelta(days=1)
 _ISO: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?", re.ASCII)
@@ -345,8 +346,19 @@ def look_up(
         where, cell = cells.at(column, unknown[0]), texts[unknown[0]][:_SHOWN]
         near = did_you_mean(cell, names)
         remedy = f"; or say which it is in the reading, under values.{column}"
-        raise InputError(where, cell, f"one of {', '.join(names)}{note}{near}{remedy}")
+        also = _others([texts[row] for row in unknown])
+        raise InputError(where, cell, f"one of {', '.join(names)}{note}{near}{remedy}{also}")
     return found
+
+
+def _others(words: Sequence[str]) -> str:
+    """Return all words of cells that are no categories, if the first one is not alone."""
+    if len(words) == 1:
+        return ""
+    different = sorted({word[:_SHOWN] for word in words} - {words[0][:_SHOWN]})
+    more = f", … ({len(different):,})" if len(different) > _WORDS_MAX else ""
+    listed = f", also {', '.join(map(repr, different[:_WORDS_MAX]))}{more}" if different else ""
+    return f" ({len(words):,} cells{listed})"
 
 
 def read_numbers(feature: FeatureTerms, cells: Cells) -> Floats:
@@ -378,9 +390,13 @@ def _numbers(feature: FeatureTerms, cells: Cells) -> Floats:
         unread = sorted({*unread} - {*gaps})
     if unread:
         where = cells.at(name, unread[0])
-        what = "date" if feature.meaning == "date" else "finite number"
+        what, remedy = "finite number", ""
+        if feature.meaning == "date":
+            what = "date"
+            remedy = ", or the format of this file's dates in its reading, as dates"
         raise InputError.because(
-            f"{where}: this is not a {what}; give {feature.range_text}{_more(unread, 'too')}",
+            f"{where}: this is not a {what}; give {feature.range_text}{remedy}"
+            f"{_more(unread, 'too')}",
             field=where,
         )
     return numbers
@@ -395,8 +411,8 @@ def _filled(cells: Cells, column: str, gaps: Sequence[int], filler: _Filler | No
         return filler
     where = cells.at(column, gaps[0])
     raise InputError.because(
-        f"{where} is empty{_more(gaps, 'empty')}; fill it in, remove the row, or agree on `missing`"
-        " for this column, unless it is the label",
+        f"{where} is empty{_more(gaps, 'empty')}; fill it in, remove the row, or agree on a value"
+        " for missing cells in the schema (`missing` of this column), unless it is the label",
         field=where,
     )
 

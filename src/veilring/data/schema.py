@@ -90,14 +90,20 @@ def matched(cells: Cells, features: Sequence[FeatureTerms], label: str = "") -> 
     Args:
         label: The name of the label, if it is needed.
     """
-    names = [feature.name for feature in features]
-    for name in sorted(cells.reading.columns - {*names, label}):
-        near = did_you_mean(name, names)
-        raise InputError("a column of the reading", name, f"a column of the schema{near}")
+    require_known(cells, [*(feature.name for feature in features), label])
     wanted = [*features, *([FeatureTerms(name=label)] if label else [])]
     headers = all_of(partial(header_of, feature, cells) for feature in wanted)
     named = zip(headers, (feature.name for feature in wanted), strict=True)
     return cells.renamed({header: name for header, name in named if header})
+
+
+def require_known(cells: Cells, names: Sequence[str]) -> None:
+    """Refuse a reading with columns that the schema does not have."""
+    for name in sorted(cells.reading.columns - {*names}):
+        near = did_you_mean(name, names)
+        if name in cells and cells.reading.names.get(name) in names:
+            near = f" (names are written as {cells.reading.names[name]} = {name!r})"
+        raise InputError("a column of the reading", name, f"a column of the schema{near}")
 
 
 def header_of(feature: FeatureTerms, cells: Cells) -> str:

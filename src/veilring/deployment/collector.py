@@ -8,7 +8,7 @@ Read access to the store is permission to estimate.
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise, product
@@ -39,7 +39,7 @@ from veilring.protocols.ldp.messages import Task, format_terms
 from veilring.protocols.ldp.parquet import write_parquet
 from veilring.protocols.ldp.saved import save_classifier
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
-from veilring.protocols.ldp.store.base import Quotas, Store
+from veilring.protocols.ldp.store.base import Quotas, Recount, Store, recount_all
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.transport.roster import Roster
 
@@ -220,6 +220,9 @@ class Estimates:
 
     Attributes:
         members: The number of reports of each member, if known.
+        repeated: The number of reports in several stores, each of which counts once.
+        reused: The number of reports that are not counted, because an earlier store has another
+            report with the same id.
     """
 
     terms: SurveyTerms
@@ -228,6 +231,8 @@ class Estimates:
     lines: tuple[EstimatedNumber, ...]
     members: Mapping[str, int] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    repeated: int = 0
+    reused: int = 0
 
     @property
     def is_below_minimum(self) -> bool:
@@ -238,6 +243,7 @@ class Estimates:
 def estimate_stored(
     config: CollectorConfig,
     *,
+    stores: Sequence[str] = (),
     confidence: float = INTERVAL_CONFIDENCE,
     recount: bool = False,
     without: Sequence[str] = (),
@@ -247,23 +253,32 @@ def estimate_stored(
     The minimum applies to all stored reports: fewer may be left after members are left out.
 
     Args:
+        stores: The stores of further collectors with the same task, each a state file or a
+            PostgreSQL database. All reports are then read, and each id counts once.
         without: The members whose reports are left out; all reports are then read, too.
 
     Raises:
-        StoreFailed: If the store cannot be read, or its sums do not match its reports.
+        StoreFailed: If a store cannot be read, or its sums do not match its reports.
     """
     terms = SurveyTerms.load(Path(config.terms))
-    store = open_configured_store(config, terms.task, read_only=True)
-    try:
-        tally = store.recount(without=without) if recount or without else store.tally()
-        members = store.members()
-    finally:
-        store.close()
+    with ExitStack() as stack:
+        with _store_errors():
+            opened = [
+                stack.enter_context(closing(open_report_store(where, terms.task, read_only=True)))
+                for where in (config.state, *stores)
+            ]
+        if recount or without or stores:
+            read = recount_all(opened, without=without)
+        else:
+            read = Recount(opened[0].tally(), opened[0].members())
+    tally, members = read.tally, read.members
     _require_enough(terms, sum(members.values()) if without else tally.clients)
     if not tally.clients:
         raise InputError.because("no reports are left; leave out fewer members", field="without")
     found = _estimate(terms, tally, confidence)
-    return replace(found, members=members, without=tuple(without))
+    return replace(
+        found, members=members, without=tuple(without), repeated=read.repeated, reused=read.reused
+    )
 
 
 def estimate_from(

@@ -60,7 +60,8 @@ from veilring.transport.tls import LOOPBACK
 
 TERMS: Final = "terms.toml"
 """The name of the file of the terms."""
-_ROSTER: Final = "roster.toml"
+ROSTER: Final = "roster.toml"
+"""The name of the file of the roster."""
 # Far more queries than a study needs, and far fewer than a client can send.
 _QUERIES_HOUR: Final = 10_000
 _QUERIES_DAY: Final = 50_000
@@ -103,14 +104,14 @@ def write_folder(
             members.append(Member.of(identity, LOOPBACK, port + number))
         else:
             members.append(Member.of(identity, kind="client"))
-    Roster(tuple(members)).save(folder / _ROSTER)
+    Roster(tuple(members)).save(folder / ROSTER)
     text = terms.to_toml()
     draft = _DRAFT if "agreed = false" in text else ""
     (folder / TERMS).write_text(draft + text, encoding="utf-8")
     for name, write in files.items():
         write(folder / name)
     for number, (name, own) in enumerate(configs.items()):
-        config = {"identity": f"{name}.key", "roster": _ROSTER, **own}
+        config = {"identity": f"{name}.key", "roster": ROSTER, **own}
         if "protocol" not in own:
             config["terms"] = TERMS
         if request is not None and number < listening:

@@ -121,6 +121,11 @@ class OwnerStart(Start[OwnerConfig]):
 
     @property
     @override
+    def keeps_trail(self) -> bool:
+        return True
+
+    @property
+    @override
     def request(self) -> Request:
         return owner_request(self.terms)
 

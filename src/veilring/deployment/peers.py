@@ -46,7 +46,7 @@ from veilring.nodes.service import Service
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.ledger import LEDGER, open_ledger
-from veilring.privacy.statefile import StateFile, open_state_file
+from veilring.privacy.statefile import Section, StateFile, open_state_file
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.membership import Membership, Once, PublicModel
 from veilring.protocols.once import OnceMember, result_client
@@ -198,6 +198,8 @@ class MemberConfig(ServerConfig, StateConfig, ReadingConfig):
         client: The ε that each client may spend at this party; by default the budget in the terms.
         clients: The ε of individual clients, by name.
         amend: Whether to accept a changed budget; charges are kept.
+        trail: Whether to keep a trail; a party with a policy, and one whose system keeps other
+            state, keeps one without it.
     """
 
     role: Literal["member"]
@@ -205,6 +207,7 @@ class MemberConfig(ServerConfig, StateConfig, ReadingConfig):
     client: BudgetAmount | None = None
     clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
     amend: bool = False
+    trail: bool = False
 
 
 class ClientConfig(AskingConfig):
@@ -253,6 +256,11 @@ class MemberStart(Start[MemberConfig]):
     @override
     def request(self) -> Request:
         return self.terms.request(len(self.parties))
+
+    @property
+    @override
+    def keeps_trail(self) -> bool:
+        return bool(_sections(self.config, self.terms, len(self.parties)))
 
     @override
     def files(self) -> Iterator[Step]:
@@ -334,6 +342,15 @@ def begin_member(config: MemberConfig, *, kind: type[MemberTerms] = PeerTerms) -
         return state.file is not None
 
 
+def _sections(config: MemberConfig, terms: MemberTerms, parties: int) -> tuple[Section, ...]:
+    """Return the sections of a member's state, the first of which names it; none without state."""
+    membership = terms.membership(parties)
+    pays = terms.promise(parties).epsilon is not None or membership.once is not None
+    memory = () if membership.memory is None else (membership.memory,)
+    used = (LEDGER, *memory) if pays else memory
+    return used or (USAGE,) * (config.trail or bool(config.policy))
+
+
 class _State(NamedTuple):
     """The open state of a member: the file, and the ledger in it, if its system needs them."""
 
@@ -354,12 +371,10 @@ def _open_state(
     parties = len(roster.parties)
     membership, promise = terms.membership(parties), terms.promise(parties)
     budgets = _budgets(config, terms.budget, roster)
-    pays = promise.epsilon is not None or membership.once is not None
+    sections = _sections(config, terms, parties)
+    pays = LEDGER in sections
     if not pays and (config.client is not None or config.clients):
         raise ScenarioError.because("this system spends no epsilon; leave it out", field="client")
-    memory = () if membership.memory is None else (membership.memory,)
-    used = (LEDGER, *memory) if pays else memory
-    sections = used or (USAGE,) * bool(config.policy)
     if not sections:
         yield _State()
         return

@@ -8,7 +8,8 @@ never on a row.
 
 Counts are kept for each hour in the state file of the party. If an ε is spent, a request is counted
 in the transaction that charges the ledger; otherwise in one of its own, before its session is
-played. A request that then fails stays counted, as its charge does.
+played. A request that then fails stays counted, as its charge does. The same transaction enters it
+into the trail of the party, whose entries of requests are written here.
 """
 
 import datetime as dt
@@ -16,27 +17,35 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from asyncio import CancelledError
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Annotated, Final, NamedTuple, get_args
 
 import tomli_w
 from pydantic import AfterValidator, Field
+from typing_extensions import override
 
 from veilring.config import Section as Table
 from veilring.config import read_toml, require_key_that
 from veilring.data.cells import Words
 from veilring.deployment.config import STATISTICS
 from veilring.deployment.connecting import Server
-from veilring.deployment.status import Clock
-from veilring.errors import PolicyRefused, ScenarioError
+from veilring.deployment.trail import TRAIL, Trail
+from veilring.errors import (
+    BudgetExhausted,
+    InternalError,
+    PolicyRefused,
+    ScenarioError,
+    StoreFailed,
+    VeilringError,
+)
 from veilring.privacy.budgets import AMOUNT_MAX, from_units, to_units
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Section, StateFile, open_state_file
-from veilring.protocols.admission import Asked, Count, admit_all
+from veilring.protocols.admission import Admitted, Asked, admit_all
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.registry import system_names
 from veilring.protocols.requests import charging
@@ -260,6 +269,12 @@ _READ: Final = (
     " coalesce(sum(iif(hour / 24 = ?1 / 24, queries, 0)), 0), coalesce(sum(queries), 0),"
     " coalesce(sum(iif(hour / 24 = ?1 / 24, units, 0)), 0), coalesce(sum(units), 0) FROM usage"
 )
+# Kinds of entries of a trail.
+_ADMITTED: Final = "admitted"
+_ANSWERED: Final = "answered"
+_REFUSED: Final = "refused"
+_FAILED: Final = "failed"
+_POLICY: Final = "policy"
 
 
 class Gate:
@@ -269,42 +284,52 @@ class Gate:
 
     Attributes:
         policy: The policy; without one, it admits what the terms allow.
+        trail: The trail, if the party keeps one.
     """
 
     def __init__(
-        self, me: str, terms: Request, log: logging.Logger, file: StateFile | None, clock: Clock
+        self,
+        server: Server,
+        terms: Request,
+        log: logging.Logger,
+        file: StateFile | None,
+        trail: Trail | None,
     ) -> None:
-        self._me, self._terms, self._log, self._clock = me, terms, log, clock
+        self._me, self._terms, self._log, self.clock = server.name, terms, log, server.clock
         counts_nothing = file is None and not terms.counted
         self._opened = open_state_file(None, USAGE) if counts_nothing else file
         self.policy: Policy | None = None
-        self._reserved = dict[object, tuple[int, int]]()
+        self.trail = trail
+        self.reserved = dict["_Admitted", tuple[int, int]]()
 
     @property
-    def _file(self) -> StateFile:
+    def file(self) -> StateFile:
+        """The state file with the counts and the trail."""
         if self._opened is None:
             message = "this party has no state to count in: run `veilring state new` and restart it"
             raise ScenarioError.because(message, field="policy")
         return self._opened
 
     def change(self, policy: Policy | None) -> None:
-        """Use a policy, or none, for the requests from now on, and log how it differs."""
+        """Use a policy, or none, for the requests from now on; log how it differs, and enter it."""
         if policy is None:
             line = "%s has no policy: it takes part in everything that the terms allow"
             self._log.info(line, self._me)
         else:
-            with self._file.guard, _storing():
-                self._file.add(USAGE)
-                _log_change(self._me, policy, self._file, self._log)
+            with self.file.guard, self.storing():
+                self.file.add(USAGE)
+                _log_change(self._me, policy, self.file, self._log)
+        if self.trail is not None:
+            with self.storing():
+                self.trail.append(_POLICY, {"policy": policy and policy.limits})
         self.policy = policy
 
     @contextmanager
-    def __call__(self, asked: Asked) -> Iterator[Count]:
+    def __call__(self, asked: Asked) -> Iterator[Admitted]:
         """Admit a request, as an `Admission` does."""
-        policy = self.policy
-        if policy is None:
-            with admit_all(asked) as count:
-                yield count
+        if self.policy is None and self.trail is None:
+            with admit_all(asked) as free:
+                yield free
             return
         epsilon = self._terms.epsilon if asked.epsilon is None else asked.epsilon
         request = self._terms._replace(
@@ -313,43 +338,122 @@ class Gate:
             epsilon=epsilon if asked.queries or epsilon is None else 0.0,
             k=self._terms.k if asked.k is None else asked.k,
         )
-        added = request.queries, _units(request.epsilon or 0.0)
-        place = object()
-        with self._file.guard, _storing():
-            now = self._clock()
-            decision = decide(policy, request, self._usage(now), now)
-            if decision.about:
-                raise PolicyRefused(self._me, decision.about, decision.rule)
-            self._reserved[place] = added
+        admitted = _Admitted(self, asked, request)
+        with self.file.guard, self.storing():
+            self._decide(admitted, request)
         try:
-            yield partial(self._count, place, added)
+            yield admitted
+        except BaseException as error:
+            admitted.fail(error)
+            raise
         finally:
-            with self._file.guard:
-                self._reserved.pop(place, None)
+            with self.file.guard:
+                self.reserved.pop(admitted, None)
+
+    @contextmanager
+    def storing(self) -> Iterator[None]:
+        """Report a failure of the disk."""
+        name = TRAIL.name if self.policy is None else USAGE.name
+        with charging(), as_store_failed(f"the {name} failed"):
+            yield
+
+    def _decide(self, admitted: "_Admitted", request: Request) -> None:
+        """Reserve what a request uses, or refuse it."""
+        policy, now = self.policy, self.clock()  # the policy may change meanwhile
+        if policy is None:
+            return
+        decision = decide(policy, request, self._usage(now), now)
+        if decision.about:
+            admitted.refuse(decision.rule, decision.about)
+            raise PolicyRefused(self._me, decision.about, decision.rule)
+        self.reserved[admitted] = request.queries, _units(request.epsilon or 0.0)
 
     def _usage(self, now: dt.datetime) -> Usage:
-        row = self._file.connection.execute(_READ, (_hour_of(now),)).fetchone()
-        queries, units = (sum(each) for each in zip((0, 0), *self._reserved.values(), strict=True))
+        row = self.file.connection.execute(_READ, (_hour_of(now),)).fetchone()
+        queries, units = (sum(each) for each in zip((0, 0), *self.reserved.values(), strict=True))
         added = (queries, queries, queries, units, units)
         return Usage(*map(sum, zip(row, added, strict=True)))
 
-    def _count(self, place: object, added: tuple[int, int], connection: Connection | None) -> None:
-        with self._file.guard:
-            self._reserved.pop(place, None)
-            if not any(added):
-                return
-            row = _hour_of(self._clock()), *added
-            if connection is not None:
-                connection.execute(_COUNT, row)
-                return
-            with _storing(), self._file.transaction() as own:
-                own.execute(_COUNT, row)
 
+class _Admitted(Admitted):
+    """A request that a gate has admitted, with its entries in the trail."""
 
-@contextmanager
-def _storing() -> Iterator[None]:
-    with charging(), as_store_failed(f"the {USAGE.name} failed"):
-        yield
+    def __init__(self, gate: Gate, asked: Asked, request: Request) -> None:
+        self._gate, self._asked, self._request = gate, asked, request
+        self._number, self._has_answer = 0, False
+
+    @override
+    def count(
+        self,
+        connection: Connection | None = None,
+        *,
+        session: bytes = b"",
+        peers: Iterable[str] = (),
+        answer: bytes | None = None,
+    ) -> None:
+        gate, trail = self._gate, self._gate.trail
+        with gate.file.guard:
+            added = gate.reserved.pop(self, (0, 0))
+            if not any(added) and trail is None:
+                return
+            own = gate.file.transaction() if connection is None else nullcontext(connection)
+            with gate.storing(), own as transaction:
+                if any(added):
+                    transaction.execute(_COUNT, (_hour_of(gate.clock()), *added))
+                if trail is not None:
+                    entry = self._entry(session)
+                    entry |= {"charged": connection is not None, "peers": list(peers)}
+                    kind = _ADMITTED if answer is None else _ANSWERED
+                    self._number = trail.append(kind, entry, answer=answer, connection=transaction)
+        self._has_answer = answer is not None
+
+    @override
+    def answer(self, answer: bytes, connection: Connection | None = None) -> None:
+        trail = self._gate.trail
+        if trail is None or self._has_answer:
+            return
+        asked, entry = self._asked, self._entry() | {"of": self._number}
+        with self._gate.storing():
+            if self._number:
+                trail.append(_ANSWERED, entry, answer=answer, connection=connection)
+            else:
+                same, entry["stored"] = (asked.peer, asked.client, entry["request"]), True
+                trail.append_once(same, _ANSWERED, entry, answer=answer)
+        self._has_answer = True
+
+    @override
+    def refuse(self, rule: str, about: str = "") -> None:
+        if self._gate.trail is not None:
+            same = (self._asked.peer or self._asked.client, about or rule)
+            with self._gate.storing():
+                self._gate.trail.append_once(same, _REFUSED, self._entry() | {"rule": rule})
+
+    def fail(self, error: BaseException) -> None:
+        """Enter the error of a request that was counted, or the lack of a budget."""
+        if isinstance(error, BudgetExhausted) and not self._number:
+            self.refuse(f"budget: {error.budget}")
+        elif self._gate.trail is not None and self._number and not isinstance(error, StoreFailed):
+            plain = VeilringError | CancelledError  # the name of another one could depend on a row
+            what = type(error) if isinstance(error, plain) else InternalError
+            with self._gate.storing():
+                entry = {"of": self._number, "error": what.__name__}
+                self._gate.trail.append(_FAILED, entry)
+
+    def _entry(self, session: bytes = b"") -> dict[str, object]:
+        """Return the fields of each entry of the request."""
+        asked, request, trail = self._asked, self._request, self._gate.trail
+        return {
+            "request": asked.request and trail and trail.name_request(asked.request),
+            "client": asked.client,
+            "peer": asked.peer,
+            "service": asked.service,
+            "session": (session or asked.session).hex(),
+            "system": request.system,
+            "reveal": request.reveal,
+            "k": None if request.k == ANY_K else request.k,
+            "queries": request.queries,
+            "epsilon": request.epsilon,
+        }
 
 
 def read_policy(server: Server, path: str, terms: Request) -> Policy | None:
@@ -382,15 +486,18 @@ def open_admission(
     policy: Policy | None,
     terms: Request,
     log: logging.Logger,
+    *,
     file: StateFile | None = None,
+    trail: Trail | None = None,
 ) -> Gate:
     """Return the admission of a party by its policy.
 
     Args:
         terms: A request under the terms.
         file: The open state file, which counts the requests; none for a party that counts none.
+        trail: The trail in this file, if the party keeps one.
     """
-    gate = Gate(server.name, terms, log, file, server.clock)
+    gate = Gate(server, terms, log, file, trail)
     gate.change(policy)
     return gate
 

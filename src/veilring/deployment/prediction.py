@@ -246,6 +246,11 @@ class PredictionStart(Start[PredictionServerConfig]):
 
     @property
     @override
+    def keeps_trail(self) -> bool:
+        return True
+
+    @property
+    @override
     def request(self) -> Request:
         return prediction_request(self.terms)
 

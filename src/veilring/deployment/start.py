@@ -18,7 +18,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 from typing_extensions import override
 
-from veilring.deployment.config import ServerConfig, Terms
+from veilring.deployment.config import ServerConfig, StateConfig, Terms
 from veilring.deployment.connecting import Server, expiry_warnings
 from veilring.deployment.policy import (
     Gate,
@@ -30,7 +30,9 @@ from veilring.deployment.policy import (
 )
 from veilring.deployment.reloading import Marks, marks_of, reload
 from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
+from veilring.deployment.trail import TRAIL, Trail
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
+from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import StateFile, require_unused
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
@@ -104,9 +106,21 @@ class Start(Generic[C]):
         """The party's own policy, if there is one."""
         return read_policy(self.server, self.config.policy, self.request)
 
+    @property
+    def keeps_trail(self) -> bool:
+        """Whether it keeps a trail: see `veilring.deployment.trail`."""
+        return False
+
     def admission(self, file: StateFile | None = None) -> Gate:
-        """Return the admission of requests, which the state file counts."""
-        self.gate = open_admission(self.server, self.policy, self.request, self.log, file)
+        """Return the admission of requests, which the state file counts and has the trail of."""
+        trail = None
+        if file is not None and self.keeps_trail:
+            with as_store_failed(f"the {TRAIL.name} failed"):
+                trail = Trail(file, self.server, self.terms.digest)
+        self.log.info("the trail of %s: %s", self.server.name, self._trail())
+        self.gate = open_admission(
+            self.server, self.policy, self.request, self.log, file=file, trail=trail
+        )
         return self.gate
 
     def files(self) -> Iterator[Step]:
@@ -138,6 +152,7 @@ class Start(Generic[C]):
         yield "clock", self._clock_is_plausible
         yield "terms", lambda: f"SHA-256 {self.terms.digest.hex()}"
         yield "policy", self._policy
+        yield "trail", self._trail
         yield from self.files()
         if self._state_file is not None:
             yield "disk", partial(_disk, self._state_file.parent, self.log)
@@ -171,6 +186,13 @@ class Start(Generic[C]):
     def _policy(self) -> str:
         others = [name for name in self.server.roster.names if name != self.server.name]
         return describe_outcome(self.policy, self.request, others, self._clock())
+
+    def _trail(self) -> str:
+        if self.keeps_trail and isinstance(self.config, StateConfig):
+            return f"it is kept in {Path(self.config.state).name}"
+        if "trail" in type(self.config).model_fields:
+            return "none is kept; set `trail = true` to keep one"
+        return "none is kept, because no answer depends on private rows"
 
     def _clock_is_plausible(self) -> str:
         now, server = self._clock(), self.server

@@ -36,6 +36,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final, Self, TypeVar
@@ -56,7 +57,7 @@ from veilring.errors import (
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import FairTurns, Offer, opening
-from veilring.protocols.admission import Asked, Count
+from veilring.protocols.admission import Admitted, Asked
 from veilring.protocols.chunks import receive_chunks, send_chunks
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.membership import Once
@@ -82,8 +83,6 @@ _R = TypeVar("_R")
 _log = logging.getLogger("veilring.member")
 
 _RESULT: Final = "result"
-# The result belongs to all members: each decides for itself which clients get it from there.
-_MADE: Final = Asked("", 1)
 
 
 class ResultReady(Message, kind="result.ready"):
@@ -194,7 +193,7 @@ class OnceMember:
         """Wait until this member fails to take part, charge or store; see `PeerMember.failure`."""
         await self.member.failure()
 
-    async def ask(self, client: str = "") -> bytes | ResultReady:
+    async def ask(self, client: str = "", session: bytes = b"") -> bytes | ResultReady:
         """Return the stored result, made now if no member has it, or a refusal for lack of budget.
 
         The client is by default this member; clients take turns.
@@ -207,15 +206,23 @@ class OnceMember:
             VeilringError: If the session failed. It may have been charged.
         """
         payer = client or self.node.name
-        with self.member.admission(Asked("" if payer in self.member.parties else payer, 0)):
+        name = "" if payer in self.member.parties else payer
+        peer = "" if name else payer
+        asked = Asked(name, 0, None, None, PEERS_RESULT, peer, session, self.content)
+        with self.member.admitted(asked) as admitted:
             self._waiting.append(payer)
             try:
                 # long enough for another client's session to make the result
                 async with self._asking.turn(payer, self.member.limits.session):
                     kept = self._find()
-                    return await self._obtain(payer) if kept is None else kept
+                    answer = await self._obtain(payer) if kept is None else kept
             finally:
                 self._waiting.remove(payer)
+            if isinstance(answer, ResultReady):
+                admitted.refuse(f"budget: that of {answer.exhausted}")
+            else:
+                admitted.answer(answer)
+            return answer
 
     async def _obtain(self, payer: str) -> bytes | ResultReady:
         """Fetch the result from a member that has it; if none has, have it made."""
@@ -226,7 +233,7 @@ class OnceMember:
         if refusal is not None:
             return refusal
         is_first = self.node.name == self.convener
-        with self.member.admission(_MADE):  # before any other member is asked
+        with self.member.admitted(self._asked()):  # before any other member is asked
             pass
         refusal = await (self._convene(payer) if is_first else self._request_making())
         if refusal is not None:
@@ -310,13 +317,13 @@ class OnceMember:
             if self._find() is not None:
                 return None
             try:
-                with self.member.admission(_MADE) as count:
-                    lead = partial(self._lead, payer=payer, count=count)
+                with self.member.admitted(self._asked()) as admitted:
+                    lead = partial(self._lead, payer=payer, admitted=admitted)
                     return await self.member.convene(lead, payer, self.once.spare)
             except (BudgetExhausted, SessionAborted) as error:
                 return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
 
-    async def _lead(self, party: Party, payer: str, count: Count) -> ResultReady | None:
+    async def _lead(self, party: Party, payer: str, admitted: Admitted) -> ResultReady | None:
         """Make the result with all members, unless one has it, cannot pay, or is missing."""
         told = await self._hear_all(party)
         has_one = any(each.digest for each in told.values())
@@ -332,7 +339,7 @@ class OnceMember:
                     _log.warning(line, ", ".join(missing))
                 raise NotReady(self.node.name, missing[0])
             return None if has_one else ResultReady(exhausted=poor)
-        with self.till.paying(payer, self._payment, self.once.size, count) as charge:
+        with self._paying(payer, admitted, party) as charge:
             await broadcast_to_rest(party, ResultStart(make=True))
             await self._make(party, party.me, charge)
         return None
@@ -359,12 +366,25 @@ class OnceMember:
                     raise ProtocolViolation(opener, "began a release that we cannot take part in")
                 return
             with (
-                self.member.admission(_MADE) as count,
-                self.till.paying(payer, self._payment, self.once.size, count) as charge,
+                self.member.admitted(self._asked(opener)) as admitted,
+                self._paying(payer, admitted, party) as charge,
             ):
                 await party.send(opener, ResultHeld(ready=True, paid=self._has_paid))
                 if (await party.receive(ResultStart, sender=opener)).make:
                     await self._make(party, opener, charge)
+
+    def _asked(self, peer: str = "") -> Asked:
+        """Return the request for the making of the result.
+
+        The result belongs to all members: each decides for itself which clients get it from there.
+        """
+        return Asked("", 1, service=PEERS_JOIN, peer=peer, request=self.content)
+
+    def _paying(
+        self, payer: str, admitted: Admitted, party: Party
+    ) -> AbstractContextManager[Callable[[object], object]]:
+        count = self.member.counter(admitted, party)
+        return self.till.paying(payer, self._payment, self.once.size, count)
 
     async def _make(self, party: Party, client: str, charge: Callable[[object], object]) -> None:
         result = await self.member.play(party, client=client, charge=charge)
@@ -391,7 +411,7 @@ class OnceMember:
         await party.send(peer, ResultHeld(digest=b"" if kept is None else digest_of(kept)))
 
     async def _answer(self, party: Party, client: str) -> None:
-        answer = await self.ask(client)
+        answer = await self.ask(client, party.session)
         if isinstance(answer, ResultReady):
             await party.send(client, answer)
             return

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from sqlite3 import Connection
 from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ from veilring.nodes.service import FairTurns, Offer, opening
 from veilring.nodes.session import SessionLimits
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
-from veilring.protocols.admission import Admission, Asked, Count, admit_all
+from veilring.protocols.admission import Admission, Admitted, Asked, Count, admit_all, pack_labels
 from veilring.protocols.batches import check_queries
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import Facts
@@ -162,14 +163,24 @@ class Till:
                 found.append(piece)
         return b"".join(found) if found else None
 
-    def keep(self, member: str, kind: str, content: bytes, answer: bytes) -> bytes:
-        """Store an answer, completely or not at all; return the one that was stored first."""
+    def keep(
+        self,
+        member: str,
+        kind: str,
+        content: bytes,
+        answer: bytes,
+        beside: Callable[[Connection], object] | None = None,
+    ) -> bytes:
+        """Store an answer, completely or not at all; return the one that was stored first.
+
+        Args:
+            beside: Called in the same transaction if the answer is stored now.
+        """
         pieces, kept = pieces_of(answer), list[bytes]()
         with self.ending():
-            for outcome in self.ledger.charge_many(
-                Charge(member, key, content, piece)
-                for key, piece in zip(_piece_keys(kind, content), pieces, strict=False)
-            ):
+            keys = zip(_piece_keys(kind, content), pieces, strict=False)
+            charges = [Charge(member, key, content, piece) for key, piece in keys]
+            for outcome in self.ledger.charge_many(charges, beside):
                 if isinstance(outcome, Exception):
                     raise outcome
                 kept.append(outcome)
@@ -249,12 +260,31 @@ class PeerMember:
         """Wait until the ledger or the memory fails, which ends this member; otherwise forever."""
         await (self._failure if self.till is None else self.till.failure).wait()
 
-    async def ask(self, queries: Floats, client: str = "") -> PeerLabels:
+    @contextmanager
+    def admitted(self, asked: Asked) -> Iterator[Admitted]:
+        """Admit a request. This member ends if its disk fails meanwhile."""
+        failure = self._failure if self.till is None else self.till.failure
+        failure.check()
+        try:
+            with self.admission(asked) as admitted:
+                yield admitted
+        except StoreFailed as error:
+            failure.report(error)
+            raise
+
+    def counter(self, admitted: Admitted, party: Party) -> Count:
+        """Return the function that counts a request of a session."""
+        connected = self.node.endpoint.connected
+        peers = [peer for peer in party.peers if peer in connected]
+        return partial(admitted.count, session=party.session, peers=peers)
+
+    async def ask(self, queries: Floats, client: str = "", session: bytes = b"") -> PeerLabels:
         """Label a batch together with all other members, or return its stored labels.
 
         Args:
             queries: Shape (queries, features), in [0, 1].
             client: The client, as authenticated by the transport; by default this member's own.
+            session: The name of its session.
 
         Raises:
             Busy: If there was no turn for it in time.
@@ -267,26 +297,36 @@ class PeerMember:
         me, payer = self.node.name, client or self.node.name
         content = self.terms + queries.astype("<f8").tobytes()
         kept = None if self.till is None else self.till.find(me, _LABELS, content)
-        asked = Asked(payer, len(queries) if kept is None else 0)
-        with self.admission(asked) as count:
-            if self.till is None:
-                return PeerLabels(labels=await self._label(queries, asked, count))
+        new = len(queries) if kept is None else 0
+        asked = Asked(payer, new, service=PEERS_ASK, session=session, request=content)
+        with self.admitted(asked) as admitted:
             if kept is None:
                 try:
-                    self.till.require(payer)
-                    labels = await self._label(queries, asked, count)
+                    if self.till is not None:
+                        self.till.require(payer)
+                    labels = await self._label(queries, asked, admitted)
                 except (BudgetExhausted, SessionAborted) as error:
+                    if self.till is None:
+                        raise
                     refused = find_exhausted(error, payer, me)
+                    admitted.refuse(f"budget: that of {refused}")
                     return PeerLabels(labels=np.zeros(0, dtype=np.int64), exhausted=refused)
-                kept = self.till.keep(me, _LABELS, content, labels.astype(_LABEL).tobytes())
+                kept = pack_labels(labels)
+                if self.till is not None:
+                    enter = partial(admitted.answer, kept)
+                    kept = self.till.keep(me, _LABELS, content, kept, enter)
+            admitted.answer(kept)
         return PeerLabels(labels=np.frombuffer(kept, _LABEL).astype(np.int64))
 
-    async def _label(self, queries: Floats, asked: Asked, count: Count) -> Ints:
-        play = partial(self._lead, asked=asked, count=count, queries=queries)
+    async def _label(self, queries: Floats, asked: Asked, admitted: Admitted) -> Ints:
+        play = partial(self._lead, asked=asked, admitted=admitted, queries=queries)
         return self.membership.labels(await self.convene(play, asked.client))
 
-    async def _lead(self, party: Party, *, asked: Asked, count: Count, queries: Floats) -> Any:  # noqa: ANN401  (the role's result)
+    async def _lead(
+        self, party: Party, *, asked: Asked, admitted: Admitted, queries: Floats
+    ) -> Any:  # noqa: ANN401  (the role's result)
         await broadcast(party, PeerRequest(client=asked.client, queries=asked.queries))
+        count = self.counter(admitted, party)
         pay = partial(self._pay, client=party.me, payer=asked.client, count=count)
         return await pay(party, queries=queries)
 
@@ -309,8 +349,10 @@ class PeerMember:
     async def _join(self, party: Party, opener: str) -> None:
         self.node.require(self.parties)
         request = await party.receive(PeerRequest, sender=opener, due=_REQUEST_DUE)
-        with self.admission(Asked(request.client, request.queries)) as count:
+        asked = Asked(request.client, request.queries, service=PEERS_JOIN, peer=opener)
+        with self.admitted(asked) as admitted:
             announced = request.queries if self.membership.announced else None
+            count = self.counter(admitted, party)
             pay = partial(self._pay, client=opener, payer=opener, count=count)
             await pay(party, announced=announced)
 
@@ -327,13 +369,8 @@ class PeerMember:
         """Play the system's role, and charge the payer's account for it if it costs budget."""
         play = partial(self.play, party, client=client, queries=queries, announced=announced)
         if self.till is None:
-            self._failure.check()
-            try:
-                count(None)
-                return await play()
-            except StoreFailed as error:
-                self._failure.report(error)
-                raise
+            count(None)
+            return await play()
         size = 0 if queries is None else len(queries) * _LABEL.itemsize
         with self.till.paying(payer, size=size, count=count) as charge:
             return await play(charge=charge)
@@ -359,7 +396,7 @@ class PeerMember:
             self._check(queries)
         except InputError as error:
             party.accuse(ProtocolViolation(client, f"sent an invalid request: {error}"))
-        answer = await self.ask(queries, client)
+        answer = await self.ask(queries, client, party.session)
         await party.send(client, answer)
         if not answer.exhausted:
             price = "" if self.till is None else f" for epsilon {self.till.price:g}, paid once"

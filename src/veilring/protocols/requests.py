@@ -57,6 +57,14 @@ class RequestRefusal(NamedTuple):
     left: float
     """The remaining budget if that is insufficient, otherwise 0."""
 
+    @property
+    def rule(self) -> str:
+        """The reason in words, for the party's own records."""
+        if self.verdict == RequestVerdict.KEY_USED:
+            return "key: it was used for a different request"
+        whose = "client" if self.verdict == RequestVerdict.CLIENT_EXHAUSTED else "total"
+        return f"budget: {whose}"
+
 
 def answer_once(
     ledger: Ledger,

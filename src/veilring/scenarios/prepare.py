@@ -146,8 +146,7 @@ def load_rows(data: DataSection) -> Table:
     if data.others:
         with_schema = bool(data.schema_file)
         require_key_that(with_schema, "data.others", "the files of parties need a schema_file")
-        each = [{"source": source, "others": ()} for source in (data.source, *data.others)]
-        return pool([load_rows(data.model_copy(update=own)) for own in each])
+        return pool(list(map(load_rows, data.files)))
     source = data.source
     try:
         return load(source, **data.columns)

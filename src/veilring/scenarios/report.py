@@ -425,8 +425,9 @@ def titled(scenario: Experiment) -> str:
         return scenario.name
     name, source = scenario.name, scenario.data.source
     if source.lower().endswith((".csv", ".npz")):
-        file = Path(source)
-        return file.name if name == file.stem else f"{name} on {file.name}"
+        file, others = Path(source), scenario.data.others
+        files = ", ".join([file.name, *(Path(each).name for each in others)])
+        return files if name == file.stem else f"{name} on {files}"
     return f"{name} on {source}" if name in BUILTIN and source != name else name
 
 

@@ -50,6 +50,8 @@ class DataSection(Section):
             relative to that file.
         others: The files of the other parties, under the schema of `schema_file`: `source` is then
             that of the first party, and each party has the rows of its own file.
+        other_readings: The `reading_file` of each of the others, or nothing; none if all files are
+            read alike.
         label: For a CSV file: the column with the label of each row; the last one if empty.
         separator: For a CSV file: the separator between cells.
         schema_file: A TOML file with the public schema of a CSV or Parquet file: columns and
@@ -68,12 +70,28 @@ class DataSection(Section):
         " .parquet or an .npz"
     )
     others: Words = Field((), description="a list of paths to .csv or .parquet files, or none")
+    other_readings: Words = Field((), description="a list of paths to .toml or empty texts")
     label: str = Field("", description="the header of a column, or nothing for the last one")
     separator: Separator = ","
     schema_file: str = Field("", description="a path to a .toml, or nothing")
     reading_file: str = Field("", description="a path to a .toml, or nothing")
     test_share: float = Field(TEST_SHARE, gt=0, lt=1)
     queries: _Whole | Literal["all"] = "all"
+
+    @property
+    def files(self) -> "tuple[DataSection, ...]":
+        """The section of each party's file; this one if there are no others."""
+        if self.other_readings:
+            fits = len(self.other_readings) == len(self.others)
+            message = f"give a reading, or an empty text, for each of {len(self.others)} others"
+            require_key_that(fits, "data.other_readings", message)
+        readings = self.other_readings or (self.reading_file,) * len(self.others)
+        each = zip((self.source, *self.others), (self.reading_file, *readings), strict=True)
+        alone = {"others": (), "other_readings": ()}
+        return tuple(
+            self.model_copy(update={"source": source, "reading_file": reading, **alone})
+            for source, reading in each
+        )
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -357,6 +375,7 @@ _PATHS: Final = {
     ("data", "others"): (".csv", ".parquet"),
     ("data", "schema_file"): (".toml",),
     ("data", "reading_file"): (".toml",),
+    ("data", "other_readings"): (".toml",),
     ("network", "graph"): (".graphml",),
 }
 

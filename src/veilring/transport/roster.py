@@ -34,6 +34,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -99,10 +100,13 @@ def fingerprint_of(certificate: x509.Certificate) -> str:
 
     It identifies the key, not the certificate: a renewed certificate of the same key keeps it.
     """
-    public = certificate.public_key()
-    return hashlib.sha256(
-        public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    ).hexdigest()
+    return fingerprint_of_key(certificate.public_key())
+
+
+def fingerprint_of_key(public: CertificatePublicKeyTypes) -> str:
+    """Return the SHA-256 of a public key (SubjectPublicKeyInfo, DER), in hexadecimal."""
+    key = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(key).hexdigest()
 
 
 def read_certificate(pem: str) -> tuple[str, x509.Certificate]:
@@ -333,7 +337,7 @@ class Roster:
     """All members, in an order shared by everybody.
 
     Attributes:
-        members: At least one member, with unique names and keys.
+        members: At least one member, with unique names, keys and addresses.
     """
 
     members: tuple[Member, ...]
@@ -343,8 +347,10 @@ class Roster:
             raise InputError.because("the roster has no members; add at least one", field="members")
         seen = set[str]()
         for position, member in enumerate(self.members):
-            for part in ("name", "fingerprint", "previous_fingerprint"):
-                value = getattr(member, part)
+            address = f"{member.host}:{member.port}" if member.port else ""
+            keys = (member.fingerprint, member.previous_fingerprint)
+            parts = ("name", "fingerprint", "previous_fingerprint", "port")
+            for part, value in zip(parts, (member.name, *keys, address), strict=True):
                 if value and value in seen:
                     key = f"members[{position}].{part}"
                     raise InputError(key, value, "a value different from those of earlier members")

@@ -35,14 +35,8 @@ from veilring.errors import InputError, StoreFailed, VeilringError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Task
 from veilring.protocols.ldp.store import base, begin_report_store, open_report_store
-from veilring.protocols.ldp.store.base import (
-    DIGEST_END,
-    Quotas,
-    Senders,
-    Store,
-    StoredReports,
-    digest_reports,
-)
+from veilring.protocols.ldp.store.base import Quotas, Senders, Store, StoredReports, recount_all
+from veilring.protocols.ldp.store.sqlite import DIGEST_END, digest_reports
 
 OpenStore = Callable[..., Store]
 TASK = make_task()
@@ -322,6 +316,49 @@ def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
         left = [sum(map(len, store.stored(question, without=["eve"]))) for question in range(3)]
     assert left == [len(each.ids) for each in REPORTS]
     require_refused("without is 'mallory'; .*: ada, eve", store.recount, without=["mallory"])
+
+
+def half_of(arrived: Sequence[Accepted], bit: int) -> list[Accepted]:
+    """Return the reports whose ids have this first bit."""
+    return [part_of(each, each.ids[:, 0] >> 7 == bit) for each in arrived]
+
+
+def test_several_stores_count_like_one(stores: OpenStore, tmp_path: Path) -> None:
+    """Reports divided among stores have the tally and members of one store that got them all.
+
+    A report in two stores counts once, for the first store's member, and of two reports with one id
+    the first counts, as one store would have it.
+    """
+    left, right = half_of(REPORTS, 0), half_of(REPORTS, 1)
+    eve = accepted(TASK, batches(TASK, 200, 2))
+    other = Accepted(1, left[0].ids[:1], SECOND.reports[:1], np.arange(1))
+    one, two = stores(), new_store(str(tmp_path / "two.db"))
+    whole = new_store(str(tmp_path / "whole.db"))
+    for each, arrived, member in (
+        (one, left, "ada"),
+        (two, right, "ada"),
+        (two, eve, "eve"),
+        (two, left[1:], "bob"),
+        (two, [other], "bob"),
+    ):
+        keep(each, arrived, member=member)
+        keep(whole, arrived, member=member)
+    readers = [
+        stores(read_only=True),
+        open_report_store(str(tmp_path / "two.db"), TASK, read_only=True),
+    ]
+    for opened in ([one, two], readers):
+        found = recount_all(opened)
+        require_equal(found.tally, whole.tally())
+        assert found.members == whole.members() == {"ada": 300, "bob": 0, "eve": 200}
+        assert (found.repeated, found.reused) == (sum(len(each.ids) for each in left[1:]), 1)
+        fewer = recount_all(opened, without=["eve"])
+        require_equal(fewer.tally, whole.recount(without=["eve"]))
+        require_refused(
+            "without is 'mallory'; .*: ada, bob, eve", recount_all, opened, without=["mallory"]
+        )
+    two.close()
+    whole.close()
 
 
 SUMS, DAMAGED = "running sums", "reports.sqlite is damaged .*Restore your newest copy"

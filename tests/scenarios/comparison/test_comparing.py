@@ -13,7 +13,7 @@ from pydantic import Field
 
 from veilring.arrays import Floats, Ints
 from veilring.data.sources import load
-from veilring.data.table import scale_to_unit
+from veilring.data.table import Features, scale_to_unit
 from veilring.errors import InputError, ScenarioError, UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.protocols.prediction.algorithm.directions import tau_share
@@ -441,11 +441,11 @@ def test_a_baseline_that_cannot_be_used_is_left_out(
     """A package that is missing, or fits fewer classes, has no line; its import error is shown."""
     with monkeypatch.context() as patch:
         patch.setattr("veilring.scenarios.comparison.baselines.find_spec", {"interpret": True}.get)
-        assert [each.name for each in installed(2)] == ["dp-ebm"]
-        assert not list(installed(3))
+        assert [each.name for each in installed(Features.of_numbers(4, 2))] == ["dp-ebm"]
+        assert not list(installed(Features.of_numbers(4, 3)))
     why = "cannot import name 'DOUBLE'\nfrom 'tree'"
     broken = Baseline("broken", "Broken", f"{__name__}:Constant", lambda _split: {"why": why})
-    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([broken]))
+    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _features: iter([broken]))
     contenders, left_out = find_contenders(load_facts(asked)[0], asked)
     assert "broken" not in {each.key[0] for each in contenders} != set()
     (found,) = [each for each in left_out if each.name == "Broken"]
@@ -458,7 +458,7 @@ def test_a_baseline_has_a_line_at_each_epsilon(
 ) -> None:
     """It is an owner's line with its authors' guarantee, for all held-out rows."""
     mine = Baseline("constant", "constant", f"{__name__}:Constant", lambda _split: {}, delta=1e-5)
-    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([mine]))
+    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _features: iter([mine]))
     found = compare(asked, workers=1)
     lines = _of(found, "constant")
     assert [line.epsilon for line in lines] == [1.0, 2.0]
@@ -479,7 +479,7 @@ def test_a_baseline_that_fails_on_a_split_has_no_line(
         return {"why": "a singular matrix"} if split.number else {}
 
     mine = Baseline("constant", "constant", f"{__name__}:Constant", options)
-    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([mine]))
+    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _features: iter([mine]))
     monkeypatch.setattr("veilring.scenarios.comparison.system_names", tuple)
     found = compare(asked, workers=1)
     assert not _of(found, "constant")
@@ -520,7 +520,7 @@ def test_data_may_be_a_name_a_table_or_the_table_of_each_party(
 ) -> None:
     """Fields of a question are arguments; each party keeps its rows, on every split."""
     monkeypatch.setattr("veilring.scenarios.comparison.system_names", tuple)
-    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter(()))
+    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _features: iter(()))
     named = compare("iris", parties=3, splits=2, workers=1)
     assert (named.facts.name, named.question.parties, named.splits) == ("iris", 3, 2)
     table = load("iris")

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,12 +15,12 @@ from veilring.errors import InputError
 from veilring.protocols.promise import Facts, Promise
 from veilring.protocols.radius.system import DataOwner
 from veilring.scenarios import make_scenario
-from veilring.scenarios.comparison.question import make_question
+from veilring.scenarios.comparison.question import TableFacts, make_question
 from veilring.scenarios.comparison.tuning import (
     Interval,
     Search,
     over_splits,
-    share_over_splits,
+    score_over_splits,
     tune,
 )
 
@@ -124,7 +125,9 @@ def test_an_interval_is_students_and_wider_with_overlap_as_published() -> None:
 def test_intervals_of_few_values_are_no_narrower_than_they_may_be() -> None:
     """Equal numbers have no width, equal fractions SciPy's exact interval; others fill [0, 1]."""
     assert over_splits([0.5, 0.5], 0.2) == Interval(0.5, 0.5, 0.5)
-    found = share_over_splits([1.0, 1.0], 0.2, 20)
+    facts = TableFacts("any", 130, 4, 2, False, 100, 30, 20, 1, "")
+    found = score_over_splits([1.0, 1.0], facts, 20)
     assert found.high == found.mean == 1.0
     assert found.low == pytest.approx(stats.beta.ppf(0.025, 40, 1))
-    assert share_over_splits([0.1, 0.9], 0.2, 20) == Interval(0.5, 0.0, 1.0)
+    assert score_over_splits([0.1, 0.9], facts, 20) == Interval(0.5, 0.0, 1.0)
+    assert score_over_splits([-0.9, -0.1], replace(facts, target="a number"), 20).low < -1

@@ -304,7 +304,7 @@ def test_the_command_prints_the_files_written(tmp_path: Path) -> None:
     [
         (("--grid", "protocol.rounds=6..1"), "protocol.rounds is '6..1'; allowed: a range"),
         (("--grid", "protocol.round=1"), "did you mean rounds?"),
-        (("--grid", "protocol.k=1", "--engine", "cloud"), "local, dask, ray"),
+        (("--grid", "protocol.k=1", "--engine", "cloud"), "local, dask"),
         (("--grid", "protocol.k=1", "--runtime", "tls"), "memory or simulated"),
         ((), "--grid"),
     ],
@@ -410,14 +410,12 @@ def test_ctrl_c_shows_how_to_continue(out: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "workers", "is_running"),
-    [("local", 2, False), ("dask", None, True), ("dask", 2, False), ("ray", 2, False)],
+    [("local", 2, False), ("dask", None, True), ("dask", 2, False)],
 )
 def test_every_engine_gives_the_same_bytes(
     name: str, workers: int | None, *, is_running: bool, alone: Path, out: Path, scheduler: str
 ) -> None:
     """Results do not depend on the place and time of a cell's run: 24 cells, by each engine."""
-    if name == "ray":
-        pytest.importorskip("ray", reason="Ray is an extra that not every Python has a wheel of")
     engine = Engine(name, workers, scheduler if is_running else None)
     done = run_sweep(PLAN, out, engine=engine)
     assert done.files.results.read_bytes() == alone.read_bytes()
@@ -426,7 +424,7 @@ def test_every_engine_gives_the_same_bytes(
 @pytest.mark.parametrize(
     ("arguments", "field", "allowed"),
     [
-        (("cloud",), "engine", "local, dask, ray"),
+        (("cloud",), "engine", "local, dask"),
         (("local", 0), "workers", "at least 1"),
         (("local", None, "tcp://127.0.0.1:1"), "dask_address", "needs the engine dask"),
         (("dask", 2, "tcp://127.0.0.1:1"), "workers", "workers of its own"),
@@ -442,16 +440,15 @@ def test_an_unknown_engine_is_refused(
     assert allowed in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "module"), [("dask", "distributed"), ("ray", "ray")])
-def test_a_missing_extra_is_reported_in_one_paragraph(
-    name: str, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_extra_is_reported_in_one_paragraph(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the package to install."""
-    monkeypatch.setitem(sys.modules, module, None)  # which makes Python's import fail
-    with pytest.raises(MissingExtra) as caught, each_done(abs, [-1], Engine(name)):
+    monkeypatch.setitem(sys.modules, "distributed", None)  # which makes Python's import fail
+    with pytest.raises(MissingExtra) as caught, each_done(abs, [-1], Engine("dask")):
         pass
-    command = f"pip install '.[{name}]'"
-    assert str(caught.value) == f"{module} is not installed; run `{command}` in a clone of veilring"
+    command = "`pip install '.[dask]'`"
+    assert (
+        str(caught.value) == f"distributed is not installed; run {command} in a clone of veilring"
+    )
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x"])

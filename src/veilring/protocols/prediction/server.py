@@ -19,6 +19,7 @@ from veilring.protocols.prediction.messages import (
     PredictionAnswer,
     PredictionRequest,
     StatusRequest,
+    StreamStatus,
 )
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.state import ChangeRefused, ServerState
@@ -87,17 +88,21 @@ class PredictionServer:
                     ProtocolViolation(client, f"sent a request that violates the rules: {error}")
                 )
             number += 2
-            reply = await self._do(partial(self._answer, client, request, party.rng))
+            reply = await self._do(partial(self._answer, client, request, party.rng, party.session))
             party.round(number)
             await party.send(client, reply)
             if reply.verdict == RequestVerdict.ANSWERED:
                 _log.info("%s labelled %d queries for %s", party.me, len(reply.labels), client)
             more = request.more
 
-    def _answer(self, client: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
+    def _answer(
+        self, client: str, request: PredictionRequest, rng: Generator, session: bytes
+    ) -> PredictionAnswer:
         new = 0 if self._state.has(client, request) else len(request.queries)
-        with self._admission(Asked(client, new, 0.0)) as count:  # the terms' ε covers all queries
-            return self._state.answer(client, request, rng, count)
+        # the terms' ε covers all queries
+        asked = Asked(client, new, 0.0, None, PREDICT, "", session, request.key)
+        with self._admission(asked) as admitted:
+            return self._state.answer(client, request, rng, admitted)
 
     async def report_status(self, party: Party, client: str) -> None:
         """Answer the status requests of a session."""
@@ -109,12 +114,14 @@ class PredictionServer:
             firsts = range(0, len(message.keys), REQUEST_KEY_BYTES)
             keys = [message.keys[first : first + REQUEST_KEY_BYTES] for first in firsts]
             number += 2
-            with self._admission(Asked(client, 0)):
-                pass
-            status = await self._do(partial(self._state.status, client, keys))
+            status = await self._do(partial(self._status, client, keys))
             party.round(number)
             await party.send(client, status)
             more = message.more
+
+    def _status(self, client: str, keys: list[bytes]) -> StreamStatus:
+        with self._admission(Asked(client, 0, service=STATUS)):
+            return self._state.status(client, keys)
 
     async def add(self, party: Party, administrator: str) -> None:
         """Add the records that an administrator sends, message by message."""

@@ -11,6 +11,7 @@ from the file:
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Self
@@ -24,7 +25,7 @@ from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require_that
 from veilring.privacy.ledger import Ledger, Totals, ledger_unreadable, open_ledger
 from veilring.privacy.statefile import StateFile
-from veilring.protocols.admission import Count
+from veilring.protocols.admission import Admitted, pack_labels
 from veilring.protocols.prediction.messages import (
     RECORDS_MAX,
     PredictionAnswer,
@@ -125,30 +126,38 @@ class ServerState:
             return self._ledger.has(client, request.key.hex())
 
     def answer(
-        self, client: str, request: PredictionRequest, rng: Generator, beside: Count | None = None
+        self,
+        client: str,
+        request: PredictionRequest,
+        rng: Generator,
+        admitted: Admitted | None = None,
     ) -> PredictionAnswer:
         """Return the answer to a request, after it was charged and durably stored.
 
         Args:
             rng: The secret source of randomness, fresh for each call.
-            beside: Called in the transaction of the charge.
+            admitted: The request, which is counted in the transaction of the charge.
 
         Raises:
             StoreFailed: If the disk fails, or failed earlier.
         """
-        count = len(request.queries)
+        count, admitted = len(request.queries), admitted or Admitted()
 
         def pay() -> bytes:
-            return self._ledger.charge(self._answered(client, request, rng), beside)
+            charge = self._answered(client, request, rng)
+            answer = pack_labels(np.frombuffer(charge.answer, _ON_DISK))
+            return self._ledger.charge(charge, partial(admitted.count, answer=answer))
 
         with self._changing():
             settled = answer_once(
                 self._ledger, client, request.key, request.content, amount=count, pay=pay
             )
         if isinstance(settled, RequestRefusal):
+            admitted.refuse(settled.rule)
             nothing = np.zeros(count, np.uint16)
             return PredictionAnswer(verdict=settled.verdict, left=settled.left, labels=nothing)
         labels = np.frombuffer(settled, _ON_DISK).astype(np.uint16)
+        admitted.answer(pack_labels(labels))
         return PredictionAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels)
 
     def status(self, client: str, keys: Sequence[bytes]) -> StreamStatus:

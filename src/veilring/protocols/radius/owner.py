@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from veilring.nodes.service import Offer, Offload
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger
-from veilring.protocols.admission import Admission, Asked, admit_all
+from veilring.protocols.admission import Admission, Asked, admit_all, pack_labels
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, OwnerRules
 from veilring.protocols.requests import (
@@ -90,19 +91,22 @@ class Owner:
             party.accuse(
                 ProtocolViolation(analyst, f"sent a request that violates the rules: {error}")
             )
-        rng = party.rng
-        answer = await self._in_turn(analyst, lambda: self.answer_once(analyst, request, rng))
+        act = partial(self.answer_once, analyst, request, party.rng, party.session)
+        answer = await self._in_turn(analyst, act)
         party.round(2)
         await party.send(analyst, answer)
         if answer.verdict == RequestVerdict.ANSWERED:
             line = "%s labelled %d queries for %s; the request is charged epsilon %g once"
             _log.info(line, party.me, len(request.queries), analyst, request.epsilon)
 
-    def answer_once(self, analyst: str, request: LabelRequest, rng: Generator) -> LabelAnswer:
+    def answer_once(
+        self, analyst: str, request: LabelRequest, rng: Generator, session: bytes = b""
+    ) -> LabelAnswer:
         """Return the answer to a request, after it was charged and durably stored.
 
         Args:
             rng: The secret source of randomness, fresh for each call.
+            session: The name of the session in which it is asked.
 
         Raises:
             PolicyRefused: If the owner's policy does not allow the request.
@@ -112,16 +116,20 @@ class Owner:
         with charging():
             is_known = self._ledger.has(analyst, key.hex())
         new, epsilon = (0, 0.0) if is_known else (len(request.queries), price)
-        with self._admission(Asked(analyst, new, epsilon, request.k)) as count:
+        asked = Asked(analyst, new, epsilon, request.k, LABEL_SERVICE, "", session, key)
+        with self._admission(asked) as admitted:
 
             def pay() -> bytes:
-                charge = Charge(analyst, key.hex(), content, self._label(request, rng), price)
-                return self._ledger.charge(charge, count)
+                drawn = self._label(request, rng)
+                count = partial(admitted.count, answer=pack_labels(*_unpacked(drawn)))
+                return self._ledger.charge(Charge(analyst, key.hex(), content, drawn, price), count)
 
             settled = answer_once(self._ledger, analyst, key, content, amount=price, pay=pay)
-        if isinstance(settled, RequestRefusal):
-            return _refused(request, settled)
-        labels, radii = _unpacked(settled)
+            if isinstance(settled, RequestRefusal):
+                admitted.refuse(settled.rule)
+                return _refused(request, settled)
+            labels, radii = _unpacked(settled)
+            admitted.answer(pack_labels(labels, radii))
         return LabelAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels, radii=radii)
 
     async def _in_turn(self, analyst: str, act: Callable[[], LabelAnswer]) -> LabelAnswer:

@@ -111,7 +111,7 @@ class StatisticTerms(Section):
 
     kind: str = Field(description=", ".join(KINDS))
     column: str = ""
-    on: Words = ()
+    on: Words = Field((), description="a list of names of columns")
     by: str = ""
     first: str = ""
     second: str = ""
@@ -249,18 +249,26 @@ class PlanTerms(Agreed):
 
     def bind(self, parties: int) -> Plan:
         """Return the plan for a number of parties."""
-        columns = {each.name: each for each in self.columns}
-        statistics = tuple(
-            each.bind(f"statistics.{place}", columns) for place, each in enumerate(self.statistics)
-        )
         options = {
             each.name: getattr(self, each.name)
             for each in fields(Plan)
             if each.name not in {"statistics", "parties"}
         }
-        return Plan(statistics, parties, **options)
+        return Plan(self.bound, parties, **options)
+
+    @property
+    def bound(self) -> tuple[Statistic[Any], ...]:
+        """The statistics of the declared columns."""
+        columns = {each.name: each for each in self.columns}
+        return tuple(
+            each.bind(f"statistics.{place}", columns) for place, each in enumerate(self.statistics)
+        )
 
     def read(self, path: Path, reading: Reading | None = None) -> dict[str, NDArray[Any]]:
-        """Return the declared columns of a CSV or Parquet file."""
-        cells = matched(read_file(path, reading), self.columns)
+        """Return the declared columns of a CSV or Parquet file.
+
+        The reading may be that of a schema with more columns.
+        """
+        own = None if reading is None else reading.about([each.name for each in self.columns])
+        cells = matched(read_file(path, own), self.columns)
         return {each.name: each.read(cells) for each in self.columns} or dict(cells)

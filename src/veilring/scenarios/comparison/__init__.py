@@ -19,14 +19,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from veilring import simulation
-from veilring.arrays import Bools, Floats
+from veilring.arrays import Floats
 from veilring.data.table import Table
 from veilring.errors import InputError, UnforeseenCost
 from veilring.measures import NUMBERS, measure
 from veilring.nodes.runtimes import Memory, Simulated
 from veilring.protocols.promise import Forecast, Leakage, total_cost
 from veilring.protocols.registry import find_system, system_names
-from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.ring.algorithm.classify import pooled_knn, pooled_mean
 from veilring.protocols.system import SERVER, Scored, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.baselines import Baseline, installed
@@ -57,7 +57,7 @@ from veilring.scenarios.comparison.tuning import (
     Search,
     SystemAt,
     over_splits,
-    share_over_splits,
+    score_over_splits,
 )
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting import versions_used
@@ -92,33 +92,40 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Whether the baselines label each held-out row correctly, shape (rows,) each.
+    """The credit of the baselines for each held-out row, shape (rows,) each.
 
     Attributes:
+        pooled: The credit of the nearest rows of all parties.
+        majority: The credit of the majority class, or of the mean of all numbers.
         measures: The values of measures of each baseline, by its key.
     """
 
-    pooled: Bools
-    majority: Bools
+    pooled: Floats
+    majority: Floats
     measures: Mapping[str, Mapping[str, float]]
 
     @classmethod
     def on(cls, split: DealtSplit, k: int) -> "Right":
         """Return the correct answers of the baselines on a split."""
         train, held_out = split.train, split.held_out
-        classes = len(train.features.classes)
-        pooled = pooled_knn(held_out.X, train.X, train.y, classes, k)
-        most = np.full(len(held_out), np.bincount(train.y).argmax())
+        if train.features.target is None:
+            classes = len(train.features.classes)
+            pooled = pooled_knn(held_out.X, train.X, train.y, classes, k)
+            always = int(np.bincount(train.y).argmax())
+        else:
+            pooled = pooled_mean(held_out.X, train.X, train.y, k)
+            always = round(float(train.y.mean()))
+        most = np.full(len(held_out), always)
         measures = {
             key: _values(held_out, Scored(labels))
             for key, labels in ((POOLED, pooled), (MAJORITY, most))
         }
-        return cls(pooled == held_out.y, most == held_out.y, measures)
+        return cls(split.credits(pooled), split.credits(most), measures)
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The shares of the same queries that were labelled correctly."""
+    """The scores of the same queries: the accuracy, or R² for numbers."""
 
     own: float
     pooled: float
@@ -128,7 +135,9 @@ class Marks:
 
 
 def _values(held_out: Table, said: Scored) -> Mapping[str, float]:
-    """Return the value of each measure of the labels of the first held-out rows."""
+    """Return the value of each measure of the classes of the first held-out rows."""
+    if held_out.features.target is not None:
+        return {}
     truth = held_out.y[: len(said.labels)]
     found = measure(truth, said.labels, held_out.features.classes, said.scores)
     each = ((name, found.number(name)) for name in NUMBERS)
@@ -136,16 +145,15 @@ def _values(held_out: Table, said: Scored) -> Mapping[str, float]:
 
 
 def mark(contender: Contender, split: DealtSplit, question: Question, right: Right) -> Marks:
-    """Return the accuracy of a system on a split, and of the baselines on the same queries."""
+    """Return the score of a system on a split, and of the baselines on the same queries."""
     said = contender.score(split, question)
-    values = _values(split.held_out, said)
     asked = slice(len(said.labels))
     return Marks(
-        own=values["accuracy"],
+        own=float(split.credits(said.labels).mean()),
         pooled=float(right.pooled[asked].mean()),
         majority=float(right.majority[asked].mean()),
         queries=len(said.labels),
-        measures=values,
+        measures=_values(split.held_out, said),
     )
 
 
@@ -163,8 +171,8 @@ def _mark_split(number: int, contenders: Sequence[Contender], asked: _Asked) -> 
     pooled, majority = float(right.pooled.mean()), float(right.majority.mean())
     queries = len(right.pooled)
     marks: dict[Key, Marks] = {
-        (key, "", None): Marks(values["accuracy"], pooled, majority, queries, values)
-        for key, values in right.measures.items()
+        (key, "", None): Marks(own, pooled, majority, queries, right.measures[key])
+        for key, own in ((POOLED, pooled), (MAJORITY, majority))
     }
     failed = {}
     for each in contenders:
@@ -311,7 +319,7 @@ class _Comparing:
             question=question,
             facts=self.facts,
             lines=lines,
-            decision=decide(lines, question.tolerance),
+            decision=decide(lines, question.tolerance, self.facts.wording),
             left_out=(*self.left_out, *failed.values()),
             rules=describe_rules(self.systems, self.asked),
             versions=versions_used(),
@@ -391,7 +399,7 @@ def find_contenders(
                 left_out[name] = Left(name, f"it does not fit this table: {error.sentence}")
             else:
                 found.append(contender)
-    for baseline in installed(len(table.features.classes)):
+    for baseline in installed(table.features):
         try:
             baseline.label(split, question)
         except InputError as error:
@@ -444,7 +452,7 @@ def _lines(
     """Return the lines: the baselines, and each contender followed by its line in hindsight."""
     lines = [
         _baseline(POOLED, f"pooled {question.k}-NN", facts, results),
-        _baseline(MAJORITY, "majority class", facts, results),
+        _baseline(MAJORITY, facts.wording.baseline, facts, results),
     ]
     for each in contenders:
         marks = results.of(each.key)
@@ -567,7 +575,7 @@ def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
         "accuracies": own,
         "losses": losses,
         "gains": gains,
-        "accuracy": share_over_splits(own, overlap, queries),
+        "accuracy": score_over_splits(own, facts, queries),
         "loss": over_splits(losses, overlap),
         "gain": over_splits(gains, overlap),
         "measures": {

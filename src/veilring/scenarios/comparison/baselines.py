@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from veilring.arrays import Ints
+from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.protocols.promise import Promise
 from veilring.protocols.system import Scored
@@ -131,8 +132,9 @@ _BASELINES: Final = (
 )
 
 
-def installed(classes: int) -> Iterator[Baseline]:
-    """Yield the installed baselines that support the given number of classes."""
-    for baseline in _BASELINES:
-        if find_spec(baseline.package) and (classes == _BINARY or not baseline.binary):
+def installed(features: Features) -> Iterator[Baseline]:
+    """Yield the installed baselines that support the classes; none for numbers."""
+    for baseline in _BASELINES if features.target is None else ():
+        fits = len(features.classes) == _BINARY or not baseline.binary
+        if fits and find_spec(baseline.package):
             yield baseline

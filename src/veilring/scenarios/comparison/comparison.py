@@ -67,13 +67,13 @@ class SystemComparison:
         return delta_warning(max(deltas, default=0.0), self.facts.train)
 
     def _repr_html_(self) -> str:
-        from veilring.scenarios.comparison.page import HEADINGS, cells  # noqa: PLC0415  (it imports this module)
+        from veilring.scenarios.comparison.page import cells, headings  # noqa: PLC0415  (it imports this module)
 
-        rows = [cells(line, self.decision).values() for line in self.lines]
+        rows = [cells(line, self.decision) for line in self.lines]
         body = "".join(
             f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
         )
-        head = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+        head = "".join(f"<th>{heading}</th>" for heading in headings(self.facts.wording))
         return f"<p>{escape(self.decision.says[0])}</p><table><tr>{head}</tr>{body}</table>"
 
     def to_frame(self) -> "pl.DataFrame":

@@ -16,7 +16,7 @@ import numpy as np
 
 from veilring.protocols.promise import Leakage
 from veilring.scenarios.comparison.lines import MAJORITY, POOLED, Key, Line, find_line
-from veilring.scenarios.comparison.question import SPLITS_MAX
+from veilring.scenarios.comparison.question import OF_CLASSES, SPLITS_MAX, Wording
 from veilring.scenarios.comparison.tuning import Interval
 from veilring.scenarios.report import percent
 from veilring.scenarios.reporting.charts import interval
@@ -37,10 +37,10 @@ CANNOT: Final = (
 )
 _BEST: Final = (
     "The best line is the private one that loses least to the pooled classifier, on the same"
-    " queries of the same splits. If it is not clearly above the majority class, no system is"
-    " useful. A system without an ε counts only if the whole interval of every measure of its"
-    f" leakage is below {percent(LEAK_MAX)}: a guess at the owner of a distance is then wrong more"
-    " often than right."
+    " queries of the same splits. If it is not clearly above the majority class, or the mean of"
+    " numbers, no system is useful. A system without an ε counts only if the whole interval of"
+    f" every measure of its leakage is below {percent(LEAK_MAX)}: a guess at the owner of a"
+    " distance is then wrong more often than right."
 )
 _AS_GOOD: Final = (
     "Each line is compared with the best one, split by split. It is as good if it is behind by at"
@@ -60,6 +60,7 @@ _REFINED: Final = (
 )
 RULE: Final = (_BEST, _AS_GOOD, _PREFERRED, _REFINED)
 """The rule in words, step by step."""
+
 
 Verdict = Literal["as good", "open", "worse"]
 
@@ -159,7 +160,7 @@ class Decision:
         }
 
 
-def decide(lines: Sequence[Line], tolerance: float) -> Decision:
+def decide(lines: Sequence[Line], tolerance: float, wording: Wording = OF_CLASSES) -> Decision:
     """Decide by `RULE`.
 
     Args:
@@ -178,11 +179,12 @@ def decide(lines: Sequence[Line], tolerance: float) -> Decision:
     standings = tuple(_standing(line, best, tolerance) for line in ordered)
     (first,) = (each for each in standings if each.key == best.key)
     if gain.low <= 0:
-        says = (_none(best, gain, find_line(lines, POOLED), majority),)
+        says = (_none(best, gain, find_line(lines, POOLED), majority, wording),)
         return Decision(None, first, tolerance, standings, says)
     pick = next(each for each in standings if each.verdict == "as good")
     decision = Decision(pick, first, tolerance, standings, ())
-    use, line = _use(decision, counted[pick.key], best, find_line(lines, POOLED)), counted[pick.key]
+    line = counted[pick.key]
+    use = _use(decision, line, best, find_line(lines, POOLED), wording)
     return replace(decision, says=(use, *_besides(decision, line, counted)))
 
 
@@ -228,13 +230,14 @@ def _over_these_splits(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - reach, mean + reach)
 
 
-def _none(best: Line, gain: Interval, pooled: Line, majority: Line) -> str:
-    most, least = percent(pooled.accuracy.mean), percent(majority.accuracy.mean)
+def _none(best: Line, gain: Interval, pooled: Line, majority: Line, wording: Wording) -> str:
+    most = percent(pooled.accuracy.mean)
+    reaches = wording.reaches.format(share=percent(majority.accuracy.mean))
     needed = "A larger ε, more rows or other columns are needed"
     if majority.accuracy.mean == 1:
-        needed = "All queries have the same class; rows of other classes are needed"
+        needed = wording.constant
     return (
-        f"Nothing here clearly beats the majority class, which is right for {least} of the queries:"
+        f"Nothing here clearly beats the {wording.baseline}, which {reaches}:"
         f" the best private line, {best.label}, is {_apart(gain, 'above', 'below')} it, and all"
         f" rows in one place have {most}. {needed} before a private system is worth its cost."
     )
@@ -249,7 +252,7 @@ def _besides(decision: Decision, line: Line, counted: Mapping[Key, Line]) -> Ite
     yield from _more_rows(decision, line)
 
 
-def _use(decision: Decision, line: Line, best: Line, pooled: Line) -> str:
+def _use(decision: Decision, line: Line, best: Line, pooled: Line, wording: Wording) -> str:
     low = line.one_in_ten
     bad = "" if low is None else f"; one release in ten is below {percent(low)}"
     beside = _apart(_over_these_splits(line.losses), "below", "above")
@@ -262,9 +265,9 @@ def _use(decision: Decision, line: Line, best: Line, pooled: Line) -> str:
         )
     leaking = "" if line.leakage is None else f" It does leak: {_leaks(line.leakage)}."
     return (
-        f"Use {line.label} (trusted: {line.trust}): {percent(line.accuracy.mean)} of the queries"
-        f" are labelled correctly, {beside} the {percent(pooled.accuracy.mean)} of all rows in one"
-        f" place{bad}. {equal}{leaking}"
+        f"Use {line.label} (trusted: {line.trust}):"
+        f" {wording.scored.format(share=percent(line.accuracy.mean))}, {beside} the"
+        f" {percent(pooled.accuracy.mean)} of all rows in one place{bad}. {equal}{leaking}"
     )
 
 

@@ -15,6 +15,7 @@ from veilring.privacy.files import write_whole
 from veilring.scenarios.comparison.comparison import SystemComparison
 from veilring.scenarios.comparison.decision import RULE, Decision
 from veilring.scenarios.comparison.lines import LOST_MIN, Limits, Line, Played, parameters_text
+from veilring.scenarios.comparison.question import OF_CLASSES, OF_NUMBERS, Wording
 from veilring.scenarios.report import Amount, interval_text, leaks, percent
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, fill
@@ -53,23 +54,31 @@ COLUMNS: Final[Mapping[str, Callable[[Line], str]]] = {
     "here": _of_cost(lambda cost: _seconds(cost.seconds)),
 }
 """The columns of the table: the heading, and the text of a line."""
-NUMBERS: Final = COLUMNS.keys() - {"system", "trusted", "guarantee"}
+NUMBERS: Final = {*COLUMNS, OF_NUMBERS.score} - {"system", "trusted", "guarantee"}
 """The headings of columns that contain numbers."""
+_VERDICT: Final = "verdict"
 
 
-HEADINGS: Final = (*COLUMNS, "verdict")
-"""The headings of the table."""
+def headings(wording: Wording) -> tuple[str, ...]:
+    """Return the headings of the table."""
+    scored = (wording.score if each == OF_CLASSES.score else each for each in COLUMNS)
+    return *scored, _VERDICT
 
 
-def cells(line: Line, decision: Decision, measures: Sequence[str] = ()) -> dict[str, str]:
-    """Return a line of the table by its headings; messages and bytes include the set-up.
+def measures_of(comparison: SystemComparison) -> tuple[str, ...]:
+    """Return the names of the measures beside the score: numbers have none."""
+    return () if comparison.facts.target else MEASURES
+
+
+def cells(line: Line, decision: Decision, measures: Sequence[str] = ()) -> list[str]:
+    """Return the cells of a line, below `headings`; messages and bytes include the set-up.
 
     Args:
         measures: The names of measures to add as columns.
     """
-    shown = {heading: text(line) for heading, text in COLUMNS.items()}
-    verdict = {HEADINGS[-1]: decision.verdict(line) or _NONE}
-    return shown | verdict | {name: _measured(line, name) for name in measures}
+    shown = [text(line) for text in COLUMNS.values()]
+    measured = [_measured(line, name) for name in measures]
+    return [*shown, decision.verdict(line) or _NONE, *measured]
 
 
 def _measured(line: Line, name: str) -> str:
@@ -101,9 +110,10 @@ def promises(comparison: SystemComparison) -> dict[str, str]:
 def setting(comparison: SystemComparison) -> str:
     """Describe the data and the settings of the comparison in one line."""
     facts, asked = comparison.facts, comparison.question
+    labels = facts.target or f"{facts.classes} classes"
     batches = f"{facts.batches} batch{'es' if facts.batches > 1 else ''} of {facts.queries} queries"
     return (
-        f"{facts.name}: {facts.rows:,} rows, {facts.features} features, {facts.classes} classes;"
+        f"{facts.name}: {facts.rows:,} rows, {facts.features} features, {labels};"
         f" {asked.parties} parties hold {facts.train:,} rows, {facts.held_out:,} are held out;"
         f" {comparison.splits} splits with {batches} each; seed {asked.seed}"
     )
@@ -153,6 +163,7 @@ def _points(share: float) -> str:
 def render_page(comparison: SystemComparison) -> str:
     """Return the page; equal comparisons give equal pages."""
     tables = comparison.question.model_dump(mode="json", exclude_none=True)
+    columns, measures = headings(comparison.facts.wording), measures_of(comparison)
     return fill(
         "comparison.html.j2",
         __package__,
@@ -160,12 +171,16 @@ def render_page(comparison: SystemComparison) -> str:
         setting=setting(comparison),
         comparison=comparison,
         picture=_picture(comparison),
-        headings=HEADINGS,
+        headings=columns,
+        wording=comparison.facts.wording,
         numbers=NUMBERS,
-        rows=[(line, list(cells(line, comparison.decision).items())) for line in comparison.lines],
-        measures=MEASURES,
+        rows=[
+            (line, list(zip(columns, cells(line, comparison.decision), strict=True)))
+            for line in comparison.lines
+        ],
+        measures=measures,
         measured=[
-            (line.label, [_measured(line, name) for name in MEASURES])
+            (line.label, [_measured(line, name) for name in measures])
             for line in comparison.lines
             if not line.in_hindsight
         ],

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import Field, ValidationError
 
+from veilring.arrays import Floats, Ints
 from veilring.config import Section, read_tables, require_key, scenario_error, unknown_key
 from veilring.data.cells import Separator
 from veilring.data.sources import load
@@ -263,9 +264,48 @@ _FILES: Final = {".csv", ".parquet", ".npz"}
 BATCHES_MAX: Final = 10
 
 
+class Wording(NamedTuple):
+    """The words for the score of a comparison.
+
+    Attributes:
+        score: The name of the score.
+        scored: The score of a line in a clause.
+        baseline: The baseline that needs no features.
+        reaches: The score of the baseline in a clause.
+        constant: The remedy if no system can be above the baseline.
+    """
+
+    score: str
+    scored: str
+    baseline: str
+    reaches: str
+    constant: str
+
+
+OF_CLASSES: Final = Wording(
+    "accuracy",
+    "{share} of the queries are labelled correctly",
+    "majority class",
+    "is right for {share} of the queries",
+    "All queries have the same class; rows of other classes are needed",
+)
+OF_NUMBERS: Final = Wording(
+    "R²",
+    "R² is {share}",
+    "mean of all rows",
+    "has an R² of {share}",
+    "All numbers to predict are equal; rows with other numbers are needed",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The public facts about the data."""
+    """The public facts about the data.
+
+    Attributes:
+        classes: The number of possible labels: of classes, or of the values of a target.
+        target: The label in words if it is a number; empty for classes.
+    """
 
     name: str
     rows: int
@@ -277,6 +317,12 @@ class TableFacts:
     queries: int
     batches: int
     bounds: str
+    target: str = ""
+
+    @property
+    def wording(self) -> Wording:
+        """The words for the score by which systems are compared."""
+        return OF_NUMBERS if self.target else OF_CLASSES
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -287,6 +333,17 @@ class DealtSplit:
     train: Table
     held_out: Table
     parts: Mapping[str, Rows]
+
+    def credits(self, labels: Ints) -> Floats:
+        """Return the credit of each label of the first held-out rows; their mean is the score.
+
+        It is 1 for the right class and 0 for any other. For numbers it is 1 - e²/s², by the error e
+        and the variance s² of all held-out rows, so that the mean is R², which may be negative.
+        """
+        truth = self.held_out.y
+        errors = (labels - truth[: len(labels)]).astype(np.float64)
+        spread = 0.0 if self.train.features.target is None else float(truth.var())
+        return 1.0 - errors**2 / spread if spread else (errors == 0).astype(np.float64)
 
     def batches(self, size: int) -> list[Table]:
         """Return held-out rows in equal batches; each batch is asked once, among fresh parties.
@@ -310,12 +367,6 @@ class DealtSplit:
 def load_facts(question: Question, given: Table | None = None) -> tuple[Table, TableFacts]:
     """Load a table, scaled into [0, 1], with its public facts."""
     table, bounds = _load(question) if given is None else (scale_to_unit(given), _GIVEN_BOUNDS)
-    if table.features.target is not None:
-        raise InputError.because(
-            f"a comparison is about classes, but the label is {table.features.target}; run"
-            " rank-search or release with it, or choose another label",
-            field="data",
-        )
     require_parties(table, question.parties, "parties")
     first = draw_split(table, question, 0)
     held_out = len(table) - len(first.train)
@@ -332,6 +383,7 @@ def load_facts(question: Question, given: Table | None = None) -> tuple[Table, T
         queries=len(batches[0]),
         batches=len(batches),
         bounds=bounds,
+        target="" if table.features.target is None else str(table.features.target),
     )
     return table, facts
 

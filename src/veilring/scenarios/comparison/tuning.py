@@ -28,6 +28,7 @@ from veilring.randomness import Streams
 from veilring.scenarios.comparison.question import (
     DealtSplit,
     Question,
+    TableFacts,
     draw_split,
     load_facts,
     values_in_terms,
@@ -39,9 +40,9 @@ INTERVAL: Final = (
     "the mean over the splits with a 95% interval of Student's t distribution. Its variance is s²"
     " (1/J + q/n), for J splits with q queries and n training rows (the corrected resampled t of "
     "Nadeau and Bengio, 2003). Splits of one table share most of their rows, so that without the "
-    "second term intervals would be too narrow. If the splits happen to agree, the interval "
-    "reaches as far as the exact (Clopper-Pearson) interval of the same number of independent "
-    "queries."
+    "second term intervals would be too narrow. If the splits happen to agree, the interval of an "
+    "accuracy reaches as far as the exact (Clopper-Pearson) interval of the same number of "
+    "independent queries."
 )
 """A description of the intervals."""
 
@@ -79,10 +80,12 @@ def over_splits(values: Sequence[float], overlap: float) -> Interval:
     return Interval(mean, mean - reach, mean + reach)
 
 
-def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> Interval:
-    """Return the mean of shares of equally many queries with its interval: see `INTERVAL`."""
-    mean, low, high = over_splits(shares, overlap)
-    exact = proportion_interval(mean, queries * len(shares), CONFIDENCE)
+def score_over_splits(scores: Sequence[float], facts: TableFacts, queries: int) -> Interval:
+    """Return the mean of the scores of equally many queries with its interval: see `INTERVAL`."""
+    mean, low, high = over_splits(scores, queries / facts.train)
+    if facts.target:
+        return Interval(mean, low, min(1.0, high))
+    exact = proportion_interval(mean, queries * len(scores), CONFIDENCE)
     return Interval(mean, max(0.0, min(low, exact[0])), min(1.0, max(high, exact[1])))
 
 
@@ -124,9 +127,8 @@ class SystemAt:
         return self.score(split, question).labels
 
     def accuracy(self, split: DealtSplit, question: Question) -> float:
-        """Return the share of the queries of `label` that it labels correctly."""
-        labels = self.label(split, question)
-        return float((labels == split.held_out.y[: len(labels)]).mean())
+        """Return the mean credit of `label`: the accuracy, or R² for numbers."""
+        return float(split.credits(self.label(split, question)).mean())
 
     def set_up(self, split: DealtSplit, queries: int) -> Setup:
         """Give the rows of a split to parties that will be asked the given number of queries."""
@@ -257,13 +259,15 @@ class Tuned:
     """The result of tuning a system on public rows.
 
     Attributes:
-        accuracy: The accuracy of the best choice, on splits not used to choose it.
+        accuracy: The accuracy of the best choice, on splits not used to choose it; R² for numbers.
+        score: The name of that score.
     """
 
     system: System
     parameters: Parameters
     accuracy: Interval
     before: Interval
+    score: str
     tried: Sequence[Tried]
     rows: int
     queries: int
@@ -342,13 +346,14 @@ def tune(
             field="protocol",
         )
     total = 1 + sum(map(len, search.values.values()))
-    best, overlap = search.best(), queries / facts.train
+    best = search.best()
     before = next(each for each in search.tried if not each.parameters)
     return Tuned(
         system=system.replaced(**best.parameters),
         parameters=best.parameters,
-        accuracy=share_over_splits(search.honest(), overlap, queries),
-        before=share_over_splits(before.accuracies, overlap, queries),
+        accuracy=score_over_splits(search.honest(), facts, queries),
+        before=score_over_splits(before.accuracies, facts, queries),
+        score=facts.wording.score,
         tried=search.tried,
         rows=facts.train,
         queries=queries,

@@ -221,7 +221,8 @@ class _Scale(NamedTuple):
     low: float
 
     def y(self, share: float) -> float:
-        return ACCURACY_HEIGHT * (1.0 - (share - self.low) / (1.0 - self.low))
+        above = max(0.0, share - self.low)  # an R² may be negative
+        return ACCURACY_HEIGHT * (1.0 - above / (1.0 - self.low))
 
     def ends(self, interval: "Interval") -> tuple[float, float, float]:
         return self.y(interval.mean), self.y(interval.high), self.y(interval.low)

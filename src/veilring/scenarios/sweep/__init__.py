@@ -6,12 +6,15 @@ Finished cells are saved in a journal, and the results in Parquet.
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from importlib import metadata
+from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -25,12 +28,16 @@ from veilring.scenarios.sweep.cells import (
     Cell,
     CellOutcome,
     Grid,
+    Place,
     Plan,
     Row,
     Value,
     check_cell,
     parse_grid,
+    places_at,
     plan_cells,
+    points,
+    root_seed,
     run_cell,
 )
 from veilring.scenarios.sweep.engine import Engine, each_done
@@ -38,25 +45,41 @@ from veilring.scenarios.sweep.engine import Engine, each_done
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ("CELLS_MAX", "Engine", "Files", "Grid", "Plan", "Value", "parse_grid", "run_sweep")
+__all__ = (
+    "CELLS_MAX",
+    "Engine",
+    "Files",
+    "Grid",
+    "Plan",
+    "Value",
+    "merge_shards",
+    "parse_grid",
+    "run_sweep",
+)
 
 _SUFFIX: Final = ".parquet"
+_SHARD: Final = "shard"
+_SHARDS: Final = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
+_VERSION: Final = "veilring"
+_SHOWN: Final = 20  # missing shards, which fit in a few lines
 
 
 class Files:
-    """The files of a sweep.
+    """The files of a sweep, or of one of its shards.
 
     Attributes:
         results: One row per cell; the same bytes however the sweep was run.
+        journal: The finished cells. A shard writes no other file.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, shard: str | None = None) -> None:
+        part = "" if shard is None else f".{shard.replace('/', '-of-')}"
         self.results = out
         self.timing = out.with_suffix(f".timing{_SUFFIX}")
-        self.journal = out.with_name(f"{out.name}.journal")
+        self.journal = out.with_name(f"{out.name}{part}.journal")
 
 
-def open_files(out: Path) -> Files:
+def open_files(out: Path, shard: str | None = None) -> Files:
     """Return the files of a sweep, creating their folder if necessary, before anything is run."""
     require_extra("polars")
     allowed = f"a path that ends in {_SUFFIX}, where no results are yet"
@@ -65,19 +88,21 @@ def open_files(out: Path) -> Files:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("out", out, f"{allowed} ({error})") from error
-    files = Files(out)
+    files = Files(out, shard)
     # Next to a journal they are those of a sweep that died before it could remove the journal.
     if out.exists() and not files.journal.exists():
         raise InputError.because(f"{out} exists already, and nothing is overwritten", field="out")
     return files
 
 
-def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, CellOutcome]) -> None:
-    """Write results and timings in the cells' order, each file completely or not at all."""
-    each = [(cell, outcomes[cell.name]) for cell in cells]
-    timing = [{**cell.point, "trial": cell.trial, **outcome.timing} for cell, outcome in each]
+def write_results(
+    files: Files, places: Sequence[Place], outcomes: Mapping[str, CellOutcome]
+) -> None:
+    """Write results and timings in the given order, each file completely or not at all."""
+    each = [(place, outcomes[place.name]) for place in places]
+    timing = [{**place.point, "trial": place.trial, **outcome.timing} for place, outcome in each]
     _write(files.timing, timing)
-    _write(files.results, [{**cell.key, **outcome.results} for cell, outcome in each])
+    _write(files.results, [{**place.key, **outcome.results} for place, outcome in each])
 
 
 def _write(path: Path, rows: Sequence[Row]) -> None:
@@ -160,6 +185,7 @@ def open_journal(
         _lock(file, path)
         lines = _whole_lines(file)
         if len(lines) > 1:
+            file.truncate(sum(len(line) + 1 for line in lines))
             _require_same(path, _parse(path, 1, lines[0]), sweep)
         else:  # a journal without a cell belongs to no sweep
             file.truncate(0)
@@ -191,12 +217,10 @@ def _lock(file: IO[bytes], path: Path) -> None:
 
 
 def _whole_lines(file: IO[bytes]) -> list[bytes]:
-    """Return the lines, after truncating an unfinished last one."""
+    """Return the lines, except for an unfinished last one."""
     file.seek(0)
     content = file.read()
-    whole = content.rfind(b"\n") + 1
-    file.truncate(whole)
-    return content[:whole].splitlines()
+    return content[: content.rfind(b"\n") + 1].splitlines()
 
 
 def _append_line(file: IO[bytes], entry: Mapping[str, Any]) -> None:
@@ -228,14 +252,20 @@ def _broken(path: Path, number: int) -> str:
 
 
 def _require_same(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    if differs := _difference(theirs, ours):
+        raise InputError.because(
+            f"{path} belongs to another sweep: its {differs}; give the same "
+            "arguments to continue that sweep, name another file, or remove this one",
+            field="out",
+        )
+
+
+def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """Return a phrase for the first value in which two sweeps differ, or an empty text."""
     for name in (*ours, *theirs):
         if theirs.get(name) != ours.get(name):
-            was, now = json.dumps(theirs.get(name)), json.dumps(ours.get(name))
-            raise InputError.because(
-                f"{path} belongs to another sweep: its {name} is {was}, not {now}; give the same "
-                "arguments to continue that sweep, name another file, or remove this one",
-                field="out",
-            )
+            return f"{name} is {json.dumps(theirs.get(name))}, not {json.dumps(ours.get(name))}"
+    return ""
 
 
 LOCAL: Final = Engine()
@@ -243,7 +273,7 @@ LOCAL: Final = Engine()
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A finished sweep.
+    """A finished sweep, or a finished shard.
 
     Attributes:
         cells: All its cells, in the order of the rows of its files.
@@ -255,7 +285,12 @@ class Sweep:
 
 
 def run_sweep(
-    plan: Plan, out: Path, *, engine: Engine = LOCAL, progress: Progress | None = None
+    plan: Plan,
+    out: Path,
+    *,
+    engine: Engine = LOCAL,
+    progress: Progress | None = None,
+    shard: str | None = None,
 ) -> Sweep:
     """Run a scenario at all points of a grid and write one row per cell.
 
@@ -263,21 +298,38 @@ def run_sweep(
     the remaining ones. The results are the same bytes on every engine and after any interruption,
     and those of a cell are the same in every sweep of that scenario and seed.
 
+    Args:
+        shard: Such as `2/8`: run only every eighth cell, from the third one on. Nothing but the
+            journal is then written; `merge_shards` makes the results from those of all shards.
+
     Raises:
         SweepFailed: If cells failed, or their workers died. All others are saved.
         KeyboardInterrupt: Cells finished before are saved.
     """
     tell = progress or ignore_progress
     cells = plan_cells(plan)
-    files = open_files(out)
-    with open_journal(files.journal, _identity(plan, cells)) as journal:
+    own = cells if shard is None else cells[_slice_of(shard, len(cells))]
+    files = open_files(out, shard)
+    sweep = _identity(plan, cells) | ({} if shard is None else {_SHARD: shard})
+    with open_journal(files.journal, sweep) as journal:
         kept = len(journal.outcomes)
-        left = [cell for cell in cells if cell.name not in journal.outcomes]
+        left = [cell for cell in own if cell.name not in journal.outcomes]
         _check(left, tell)
-        _run(left, len(cells), engine, journal, tell)
-        write_results(files, cells, journal.outcomes)
-    files.journal.unlink()
-    return Sweep(cells, kept, files)
+        _run(left, len(own), engine, journal, tell)
+        if shard is None:
+            write_results(files, own, journal.outcomes)
+    if shard is None:
+        files.journal.unlink()
+    return Sweep(own, kept, files)
+
+
+def _slice_of(shard: str, cells: int) -> slice:
+    """Return the positions of the cells of a shard, which has at least one."""
+    found = _SHARDS.fullmatch(shard)
+    index, count = map(int, found.groups()) if found else (0, 0)
+    allowed = f"0/N to N-1/N, with N from 1 to {cells:,}, the number of runs"
+    require(index < count <= cells, "--shard", shard, allowed)
+    return slice(index, None, count)
 
 
 def _identity(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
@@ -289,14 +341,106 @@ def _identity(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
         **{field.name: getattr(plan, field.name) for field in fields(plan)},
         "grid": {key: list(values) for key, values in plan.grid.items()},
         "overrides": list(plan.overrides),
-        "veilring": metadata.version("veilring"),
+        "seed": root_seed(plan, cells[0].scenario),
+        _VERSION: metadata.version("veilring"),
         "sha256 of all settings": digest.hexdigest(),
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    path: Path
+    index: int
+    count: int
+    sweep: Mapping[str, Any]
+    outcomes: Mapping[str, CellOutcome]
+
+    def __str__(self) -> str:
+        return f"shard {self.index}/{self.count} ({self.path})"
+
+
+def merge_shards(paths: Sequence[Path], out: Path) -> int:
+    """Write the results of a sweep from the journals of all its shards.
+
+    They are the bytes that one machine writes. The scenario's files are not read.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        InputError: If a shard is missing, unfinished or given twice, or belongs to another sweep or
+            another version of veilring.
+    """
+    files = open_files(out)
+    shards = [_read_shard(path) for path in paths]
+    _require_all(shards)
+    places = _places_of(shards[0])
+    outcomes = dict[str, CellOutcome]()
+    for shard in shards:
+        own = [place.name for place in places[shard.index :: shard.count]]
+        found = {name: shard.outcomes[name] for name in own if name in shard.outcomes}
+        if len(found) < len(own):
+            done = f"{len(found):,} of its {len(own):,} runs are finished"
+            raise _unmergeable(f"{shard} is incomplete: {done}; repeat its command")
+        outcomes |= found
+    write_results(files, places, outcomes)
+    return len(places)
+
+
+def _places_of(shard: _Shard) -> list[Place]:
+    """Return the places of all cells of the sweep to which a shard belongs."""
+    try:
+        grid = {key: tuple(values) for key, values in shard.sweep["grid"].items()}
+        trials, seed = shard.sweep["trials"], shard.sweep["seed"]
+        return [place for point in points(grid) for place in places_at(point, trials, seed)]
+    except (LookupError, TypeError, AttributeError):
+        raise _unmergeable(_broken(shard.path, 1)) from None
+
+
+def _read_shard(path: Path) -> _Shard:
+    try:
+        with path.open("rb") as file:
+            lines = _whole_lines(file)
+    except OSError as error:
+        raise InputError("shard", path, f"a journal that can be read ({error})") from error
+    sweep = _parse(path, 1, lines[0] if lines else b"")
+    found = _SHARDS.fullmatch(str(sweep.pop(_SHARD, None)))
+    if found is None:
+        raise _unmergeable(f"{path} belongs to a whole sweep; repeat its command to finish it")
+    ours = {_VERSION: metadata.version("veilring")}
+    if differs := _difference({_VERSION: sweep.get(_VERSION)}, ours):
+        raise _unmergeable(f"{path} is from another version: its {differs}; run its shard again")
+    outcomes = (_outcome(path, number, line) for number, line in enumerate(lines[1:], start=2))
+    index, count = map(int, found.groups())
+    if index >= count:
+        raise _unmergeable(_broken(path, 1))
+    return _Shard(path, index, count, sweep, {each.cell: each for each in outcomes})
+
+
+def _require_all(shards: Sequence[_Shard]) -> None:
+    """Reject shards that are not all shards of one sweep."""
+    first, by_index = shards[0], dict[int, _Shard]()
+    for shard in shards:
+        if differs := _difference(shard.sweep, first.sweep):
+            raise _unmergeable(f"{shard} and {first} are of two sweeps: its {differs}")
+        if shard.count != first.count:
+            raise _unmergeable(f"{shard} and {first} divide the sweep differently")
+        if other := by_index.get(shard.index):
+            raise _unmergeable(f"{shard} is given twice, also as {other.path}")
+        by_index[shard.index] = shard
+    if missing := first.count - len(by_index):
+        absent = (f"{n}/{first.count}" for n in range(first.count) if n not in by_index)
+        more = f" and {missing - _SHOWN:,} more" if missing > _SHOWN else ""
+        raise _unmergeable(f"these shards are missing: {', '.join(islice(absent, _SHOWN))}{more}")
+
+
+def _unmergeable(text: str) -> InputError:
+    return InputError.because(text, field="shard")
+
+
 def _check(left: Sequence[Cell], tell: Progress) -> None:
     """Check one cell at each point here, so that a data set is fetched once rather than by each."""
-    firsts = [cell for cell in left if cell.trial == 0]
+    firsts = [next(cells) for _, cells in groupby(left, key=attrgetter("point"))]
     for done, cell in enumerate(firsts):
         tell("Checking the cells", done, len(firsts))
         check_cell(cell)

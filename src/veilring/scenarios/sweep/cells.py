@@ -178,18 +178,16 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One run of a sweep.
+class Place:
+    """The place of a cell in its sweep.
 
     Attributes:
         trial: The number of the run at this point, from 0.
-        scenario: The scenario, except for its seed.
         seed: The seed of all its randomness, which depends only on the sweep's seed and on `name`.
     """
 
     point: Point
     trial: int
-    scenario: Scenario | RoleScenario
     seed: int
 
     @property
@@ -201,6 +199,17 @@ class Cell:
     def key(self) -> Row:
         """The columns that identify the cell, and its seed."""
         return {**self.point, "trial": self.trial, "seed": self.seed}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Place):
+    """One run of a sweep.
+
+    Attributes:
+        scenario: The scenario, except for its seed.
+    """
+
+    scenario: Scenario | RoleScenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +245,26 @@ def plan_cells(plan: Plan) -> tuple[Cell, ...]:
         count <= CELLS_MAX, "trials", f"the grid has {count} cells; the limit is {CELLS_MAX}"
     )
     return tuple(
-        Cell(point, trial, scenario, _seed(seed, scenario, _cell_name(point, trial)))
+        Cell(point, place.trial, place.seed, scenario)
         for point, scenario in _scenarios(plan)
-        for trial in range(trials)
+        for place in places_at(point, trials, root_seed(plan, scenario))
     )
+
+
+def root_seed(plan: Plan, scenario: Scenario | RoleScenario) -> int:
+    """Return the seed of a sweep."""
+    return plan.seed if plan.seed is not None else scenario.run.seed or 0
+
+
+def places_at(point: Point, trials: int, root: int) -> Iterator[Place]:
+    """Yield the places of the cells at a point, trial after trial.
+
+    Args:
+        root: The seed of the sweep.
+    """
+    for trial in range(trials):
+        drawn = Streams(root).token("sweep", _cell_name(point, trial), size=_SEED_BYTES)
+        yield Place(point, trial, int.from_bytes(drawn, "big") >> 1)
 
 
 def _settings(plan: Plan) -> list[str]:
@@ -271,11 +296,6 @@ def _scenarios(plan: Plan) -> Iterator[tuple[Point, Scenario | RoleScenario]]:
 
 def _as_toml(value: Value) -> str:
     return tomli_w.dumps({"value": value}).partition("=")[2].strip()
-
-
-def _seed(seed: int | None, scenario: Scenario | RoleScenario, name: str) -> int:
-    root = seed if seed is not None else scenario.run.seed or 0
-    return int.from_bytes(Streams(root).token("sweep", name, size=_SEED_BYTES), "big") >> 1
 
 
 def check_cell(cell: Cell) -> None:

@@ -1,13 +1,11 @@
-"""The engines of a sweep: local processes, Dask or Ray, all through joblib."""
+"""The engines of a sweep: local processes or Dask, both through joblib."""
 
-import logging
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from typing_extensions import override
@@ -59,10 +57,7 @@ class LocalBackend(LokyBackend):  # type: ignore[misc]  # joblib is not typed
         super().abort_everything(ensure_ready=ensure_ready)
 
 
-ENGINES: Final = ("local", "dask", "ray")
-# Ray's backend returns its results list by list, so a sweep on Ray is saved list by list: long
-# enough that few workers wait for the slowest, short enough that little is lost.
-CELLS_PER_RAY_WORKER: Final = 8
+ENGINES: Final = ("local", "dask")
 # A worker whose parent was killed notices when it is idle. No cell waits this long, and a worker
 # that ends too early is restarted within a second or two.
 IDLE_SECONDS: Final = 10
@@ -155,32 +150,9 @@ def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
         yield _parallel("generator_unordered", backend=backend, n_jobs=-1)
 
 
-@contextmanager
-def _ray(engine: Engine, items: int) -> Iterator[_Parallel]:
-    require_extra("ray")
-    ray = import_module("ray")  # untyped: an extra need not be installed to check types
-    import_module("ray.util.joblib").register_ray()
-    is_ours = not ray.is_initialized()
-    if is_ours:
-        ray.init(logging_level=logging.ERROR)  # at RAY_ADDRESS, if it is set
-    try:
-        workers = min(engine.workers or int(ray.cluster_resources()["CPU"]), items)
-        with joblib.Parallel(backend="ray", n_jobs=workers, batch_size=1) as parallel:
-            size = CELLS_PER_RAY_WORKER * workers
-            yield lambda calls: (
-                result
-                for first in range(0, len(calls), size)
-                for result in parallel(calls[first : first + size])
-            )
-    finally:
-        if is_ours:
-            ray.shutdown()
-
-
 _START: Final[Mapping[str, Callable[[Engine, int], AbstractContextManager[_Parallel]]]] = {
     "local": _local,
     "dask": _dask,
-    "ray": _ray,
 }
 
 

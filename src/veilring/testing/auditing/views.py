@@ -557,8 +557,9 @@ def _left_out(coordinates: int) -> str:
 def _paired(plan: Plan) -> str:
     if not plan.pairs:
         return ""
+    pairs = "1 pair" if plan.pairs == 1 else f"{plan.pairs:,} pairs"
     return (
-        f" Of {plan.pairs:,} pairs of arrays of integers of equal shape, it combined {plan.tried:,}"
+        f" Of {pairs} of arrays of integers of equal shape, it combined {plan.tried:,}"
         " by sums, differences and the exclusive or, with declared and guessed moduli."
     )
 

@@ -11,9 +11,8 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 from veilring.arrays import Bools, Ints
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require
-from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import (
@@ -38,11 +36,8 @@ from veilring.protocols.ldp.messages import (
 PIECE_REPORTS_MAX: Final = 1 << 16
 # Bytes of reports that are read at once, for reports of any width.
 READ_BYTES_MAX: Final = 16 << 20
-DIGEST_END: Final = 1 << 64
-_NUMBER_BYTES: Final = 4  # size of a member's number, stored with each report
-_HEAD_BYTES: Final = ID_BYTES + 2 * _NUMBER_BYTES  # an id, a member and a question
+NUMBER_BYTES: Final = 4  # size of a member's number, stored with each report
 _SUM: Final = np.dtype("<i8")
-_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples are spread evenly
 _ENDLESS: Final = int(np.iinfo(np.int64).max)
 _NOT_TAKEN: Final = (ReportVerdict.CLOSED, ReportVerdict.OVER_QUOTA)
 Matches = NDArray[np.uint8]
@@ -80,6 +75,21 @@ class StoredReports:
     def at(self, places: Ints | slice) -> "StoredReports":
         """Return the reports at `places`, in that order."""
         return StoredReports(self.ids[places], self.reports[places], self.members[places])
+
+
+class Recount(NamedTuple):
+    """The reports of one store, or of several stores.
+
+    Attributes:
+        members: The number of counted reports of each member, by name.
+        repeated: The number of reports that an earlier store has, too.
+        reused: The number of reports whose id belongs to another report of an earlier store.
+    """
+
+    tally: Tally
+    members: Mapping[str, int]
+    repeated: int = 0
+    reused: int = 0
 
 
 class Senders(NamedTuple):
@@ -236,23 +246,33 @@ class Store(ABC):
             StoreFailed: If the result differs from `tally`, or no client could have made some
                 report: another program changed the database.
         """
-        with self.transaction():
-            members = self._members()
-            left_out = _numbers_of(members, without)
-            counts: Counter[int] = Counter()
-            both = [
-                self._recount(question, left_out, counts)
-                for question in range(len(self.task.survey.questions))
-            ]
-            recounted, running = _as_tally([full for full, _ in both]), self._as_tally(self._read)
-            counted = {number: count for number, (_, count) in members.items() if count}
+        return recount_all([self], without=without).tally
+
+    def recount_after(self, earlier: Sequence["Store"], without: Collection[str]) -> Recount:
+        """Do as `recount`, but count no report whose id an earlier store has.
+
+        All stores must be in a transaction.
+        """
+        members, seen = self._members(), Counter[tuple[int, int]]()
+        left_out = [number for number, (name, _) in members.items() if name in without]
+        both = [
+            self._recount(question, left_out, earlier, seen)
+            for question in range(len(self.task.survey.questions))
+        ]
+        recounted, running = _as_tally([full for full, _ in both]), self._as_tally(self._read)
         if recounted.counts != running.counts or not all(
             map(np.array_equal, recounted.sums, running.sums)
         ):
             raise StoreFailed("the running sums do not match the reports")
-        if counts != counted:
+        counts = Counter[int]()
+        for (number, _), count in seen.items():
+            counts[number] += count
+        if counts != {number: count for number, (_, count) in members.items() if count}:
             raise StoreFailed("the members' counts do not match the reports")
-        return _as_tally([kept for _, kept in both])
+        tally = _as_tally([kept for _, kept in both])
+        own = {name: seen[number, ABSENT] for number, (name, _) in members.items()}
+        repeated, reused = (sum(seen[n, match] for n in members) for match in (SAME, OTHER))
+        return Recount(tally, own, repeated, reused)
 
     def stored(self, question: int, *, without: Collection[str] = ()) -> Iterator[Reports]:
         """Yield all reports to a question, in pieces; must be called in a transaction."""
@@ -261,19 +281,31 @@ class Store(ABC):
             yield some.reports[~np.isin(some.members, left_out)]
 
     def _recount(
-        self, question: int, left_out: Sequence[int], counts: "Counter[int]"
+        self,
+        question: int,
+        left_out: Sequence[int],
+        earlier: Sequence["Store"],
+        seen: "Counter[tuple[int, int]]",
     ) -> tuple[RunningSums, RunningSums]:
-        """Return the sums of all reports, and of the reports of all members except some."""
+        """Return the sums of all reports, and of those that are left in and in no earlier store.
+
+        Args:
+            seen: To which to add the number of reports of each member with each match.
+        """
         randomiser = self.task.survey.questions[question]
         full = kept = RunningSums(0, np.zeros(randomiser.cells, dtype=np.int64))
         for some in self._stored(question):
             if not randomiser.accept(some.reports).all():
                 raise StoreFailed("a stored report could not have been made by any client")
-            numbers, each = np.unique(some.members, return_counts=True)
-            counts.update(dict(zip(numbers.tolist(), each.tolist(), strict=True)))
+            found = np.full(len(some), ABSENT, dtype=np.uint8)
+            for store in earlier:
+                new = np.flatnonzero(found == ABSENT)
+                found[new] = store.find_all(question, some.at(new))
+            pairs, each = np.unique([some.members, found], axis=1, return_counts=True)
+            seen.update(dict(zip(zip(*pairs.tolist(), strict=True), each.tolist(), strict=True)))
             sums = randomiser.aggregate(some.reports)
             full = RunningSums(full.reports + len(some), full.sums + sums)
-            lost = np.isin(some.members, left_out)
+            lost = np.isin(some.members, left_out) | (found != ABSENT)
             if lost.any():
                 sums = randomiser.aggregate(some.reports[~lost])
             kept = RunningSums(kept.reports + int((~lost).sum()), kept.sums + sums)
@@ -315,7 +347,7 @@ class Store(ABC):
     ) -> Verdicts:
         repeats, left = _Repeats(sent.ids, sent.reports), len(sent) + 1
         while True:
-            found = self._find_all(question, sent.at(repeats.first))
+            found = self.find_all(question, sent.at(repeats.first))
             verdicts = _VERDICTS[found]
             absent = np.flatnonzero(found == ABSENT)
             if len(absent) >= left:  # otherwise this loop would not end
@@ -336,7 +368,8 @@ class Store(ABC):
     def _insert_all(self, question: int, some: StoredReports) -> int:
         return sum(self._insert(question, some.at(piece)) for piece in _pieces(len(some)))
 
-    def _find_all(self, question: int, some: StoredReports) -> Matches:
+    def find_all(self, question: int, some: StoredReports) -> Matches:
+        """Look up any number of distinct ids; must be called in a transaction."""
         found = [self._find(question, some.at(piece)) for piece in _pieces(len(some))]
         return np.concatenate([np.zeros(0, dtype=np.uint8), *found])
 
@@ -347,12 +380,43 @@ class Store(ABC):
             self._write(question, RunningSums(kept.reports + len(fresh), kept.sums + more), fresh)
 
 
+def recount_all(stores: Sequence[Store], *, without: Collection[str] = ()) -> Recount:
+    """Read all reports of several stores of one task, as if one store had them.
+
+    A report counts for the first store that has its id.
+
+    Args:
+        without: The members whose reports are left out.
+
+    Raises:
+        StoreFailed: As in `Store.recount`.
+    """
+    with ExitStack() as stack:
+        for store in stores:
+            stack.enter_context(store.transaction())
+        parts = [store.recount_after(stores[:n], without) for n, store in enumerate(stores)]
+    members = Counter[str]()
+    for part in parts:
+        members.update(part.members)
+    _require_members(without, members)
+    return Recount(
+        sum((part.tally for part in parts[1:]), parts[0].tally),
+        dict(sorted(members.items())),
+        sum(part.repeated for part in parts),
+        sum(part.reused for part in parts),
+    )
+
+
+def _require_members(names: Collection[str], members: Collection[str]) -> None:
+    for name in names:
+        known = ", ".join(sorted(members)) or "no name, because there are no reports"
+        require(name in members, "without", name, f"a member that has sent reports: {known}")
+
+
 def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) -> list[int]:
     """Return the numbers of members."""
     numbers = {name: number for number, (name, _) in members.items()}
-    for name in names:
-        known = ", ".join(sorted(numbers)) or "no name, because there are no reports"
-        require(name in numbers, "without", name, f"a member that has sent reports: {known}")
+    _require_members(names, numbers)
     return [numbers[name] for name in names]
 
 
@@ -448,8 +512,8 @@ def statement_values(question: int, some: StoredReports) -> dict[str, int | byte
         "ids": some.ids.tobytes(),
         "reports": some.reports.tobytes(),
         "width": some.reports.shape[1],
-        "members": _number_blob(some.members).tobytes(),
-        "number": _NUMBER_BYTES,
+        "members": number_blob(some.members).tobytes(),
+        "number": NUMBER_BYTES,
         "count": len(some),
     }
 
@@ -490,7 +554,7 @@ def parse_reports(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> Sto
     Raises:
         StoreFailed: If a report, an id or a member's number has the wrong length.
     """
-    widths = (ID_BYTES, _NUMBER_BYTES, width)
+    widths = (ID_BYTES, NUMBER_BYTES, width)
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     for column, size in zip(columns, widths, strict=True):
         if set(map(len, column)) - {size}:
@@ -505,48 +569,9 @@ def parse_reports(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> Sto
 
 def rows_at_once(width: int) -> int:
     """Return the number of reports of the given width to read at once."""
-    return max(1, min(PIECE_REPORTS_MAX, READ_BYTES_MAX // (ID_BYTES + _NUMBER_BYTES + width)))
+    return max(1, min(PIECE_REPORTS_MAX, READ_BYTES_MAX // (ID_BYTES + NUMBER_BYTES + width)))
 
 
-def digest_reports(question: int, some: StoredReports) -> int:
-    """Return the sum of the hashes of reports with their ids, members and question.
-
-    The digest detects accidents: a row in which one bit has flipped certainly has another hash, and
-    rows that were added, lost or swapped almost certainly have another sum. Each word of a row is
-    mixed by its position, and then their sum is mixed.
-
-    Returns:
-        A number below 2^64; add digests of several parts modulo 2^64.
-    """
-    width = some.reports.shape[1]
-    total = 0
-    for chunk in client_slices(len(some), 2 * (_HEAD_BYTES + width + 8)):
-        part = some.at(chunk)
-        row = np.zeros((len(part), _HEAD_BYTES + -(-width // 8) * 8), dtype=np.uint8)
-        row[:, :ID_BYTES] = part.ids
-        row[:, ID_BYTES : ID_BYTES + _NUMBER_BYTES] = _number_blob(part.members)
-        row[:, ID_BYTES + _NUMBER_BYTES : _HEAD_BYTES] = _number_blob(np.array([question]))
-        row[:, _HEAD_BYTES : _HEAD_BYTES + width] = part.reports
-        words = row.view("<u8")
-        by_word = _mixed(words ^ _places(words.shape[1]))
-        by_row = _mixed(by_word.sum(axis=1, dtype=np.uint64))
-        total += int(by_row.sum(dtype=np.uint64))
-    return total % DIGEST_END
-
-
-@lru_cache(maxsize=64)
-def _places(count: int) -> NDArray[np.uint64]:
-    """Return a constant for each word position, so that swapped words are detected."""
-    return _mixed(np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
-
-
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Permute the 64-bit words: variant 13 of MurmurHash3's finaliser (Stafford 2011)."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
-
-
-def _number_blob(numbers: Ints) -> NDArray[np.uint8]:
-    """Return members' numbers as bytes, shape (reports, `_NUMBER_BYTES`)."""
-    return numbers.astype("<u4").view(np.uint8).reshape(-1, _NUMBER_BYTES)
+def number_blob(numbers: Ints) -> NDArray[np.uint8]:
+    """Return numbers, such as those of members, as bytes of shape (numbers, `NUMBER_BYTES`)."""
+    return numbers.astype("<u4").view(np.uint8).reshape(-1, NUMBER_BYTES)

@@ -6,27 +6,30 @@ Python would take longer than storing them, and would block the event loop.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.arrays import Ints
 from veilring.errors import StoreFailed
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Section, StateFile, open_state_file, read_state_file
-from veilring.protocols.ldp.messages import Task
+from veilring.protocols.ldp.algorithm.packing import client_slices
+from veilring.protocols.ldp.messages import ID_BYTES, Task
 from veilring.protocols.ldp.store.base import (
-    DIGEST_END,
+    NUMBER_BYTES,
     PIECE_REPORTS_MAX,
     Matches,
     RunningSums,
     Store,
     StoredReports,
-    digest_reports,
     for_another_task,
+    number_blob,
     parse_matches,
     parse_reports,
     parse_sums,
@@ -43,6 +46,9 @@ LOG_BYTES_MAX: Final = 64 << 20
 
 _WHAT: Final = "SQLite"
 _DIGEST_BYTES: Final = 8
+DIGEST_END: Final = 1 << 64
+_HEAD_BYTES: Final = ID_BYTES + 2 * NUMBER_BYTES  # an id, a member and a question
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples are spread evenly
 REPORTS: Final = Section(
     name="store of reports",
     version=1,
@@ -96,6 +102,17 @@ def begin_sqlite(path: Path) -> None:
         open_state_file(path, REPORTS, new=True).close()
 
 
+def _add_numbers(db: Connection) -> None:
+    """Create the table with which a statement splits blobs, unless the connection has it."""
+    if db.execute("SELECT 1 FROM sqlite_temp_master WHERE name = 'numbers'").fetchone() is None:
+        db.execute("CREATE TEMP TABLE numbers (i INTEGER PRIMARY KEY)")
+        db.execute(
+            "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+            "INSERT INTO numbers SELECT i FROM n",
+            (PIECE_REPORTS_MAX - 1,),
+        )
+
+
 class SqliteStore(Store):
     """An SQLite `Store`, written by one collector at a time.
 
@@ -135,12 +152,7 @@ class SqliteStore(Store):
         try:
             db = file.connection
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES_MAX >> 10}")
-            db.execute("CREATE TEMP TABLE numbers (i INTEGER PRIMARY KEY)")
-            db.execute(
-                "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-                "INSERT INTO numbers SELECT i FROM n",
-                (PIECE_REPORTS_MAX - 1,),
-            )
+            _add_numbers(db)
         except BaseException:
             file.close()
             raise
@@ -236,6 +248,8 @@ class SqliteStore(Store):
 
     @override
     def _find(self, question: int, some: StoredReports) -> Matches:
+        if self._read_only:
+            _add_numbers(self._db)
         (listed,) = self._db.execute(_FIND, statement_values(question, some)).fetchone()
         return parse_matches(listed, len(some))
 
@@ -292,3 +306,42 @@ class SqliteStore(Store):
         rows = self._db.execute(statement, (question,))
         while some := rows.fetchmany(rows_at_once(width)):
             yield parse_reports(some, width)
+
+
+def digest_reports(question: int, some: StoredReports) -> int:
+    """Return the sum of the hashes of reports with their ids, members and question.
+
+    The digest detects accidents: a row in which one bit has flipped certainly has another hash, and
+    rows that were added, lost or swapped almost certainly have another sum. Each word of a row is
+    mixed by its position, and then their sum is mixed.
+
+    Returns:
+        A number below 2^64; add digests of several parts modulo 2^64.
+    """
+    width = some.reports.shape[1]
+    total = 0
+    for chunk in client_slices(len(some), 2 * (_HEAD_BYTES + width + 8)):
+        part = some.at(chunk)
+        row = np.zeros((len(part), _HEAD_BYTES + -(-width // 8) * 8), dtype=np.uint8)
+        row[:, :ID_BYTES] = part.ids
+        row[:, ID_BYTES : ID_BYTES + NUMBER_BYTES] = number_blob(part.members)
+        row[:, ID_BYTES + NUMBER_BYTES : _HEAD_BYTES] = number_blob(np.array([question]))
+        row[:, _HEAD_BYTES : _HEAD_BYTES + width] = part.reports
+        words = row.view("<u8")
+        by_word = _mixed(words ^ _places(words.shape[1]))
+        by_row = _mixed(by_word.sum(axis=1, dtype=np.uint64))
+        total += int(by_row.sum(dtype=np.uint64))
+    return total % DIGEST_END
+
+
+@lru_cache(maxsize=64)
+def _places(count: int) -> NDArray[np.uint64]:
+    """Return a constant for each word position, so that swapped words are detected."""
+    return _mixed(np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Permute the 64-bit words: variant 13 of MurmurHash3's finaliser (Stafford 2011)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from math import ceil, nan, prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -145,6 +146,11 @@ class Category:
         good = different and 1 <= len(self.values) <= CATEGORIES_MAX
         require(good, "values", len(self.values), allowed)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The categories in words."""
+        return self.values
+
     def encode(self, values: NDArray[Any]) -> Ints:
         """Return the position of each value, shape (rows,)."""
         order = np.argsort(self.values)
@@ -202,6 +208,11 @@ class Bins:
 
     def __len__(self) -> int:
         return len(self.edges) - 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The intervals in words."""
+        return tuple(f"{low:g} to {high:g}" for low, high in pairwise(self.edges))
 
     @cached_property
     def _starts(self) -> Ints:
