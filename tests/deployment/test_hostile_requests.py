@@ -259,7 +259,7 @@ async def attacked(
         server: Any = _Server(victim, wire)
         file, log = members.ledgers[victim].file, logging.getLogger("tests")
         policy = Policy.model_validate(limits)
-        members.admissions[victim] = open_admission(server, policy, terms, log, file)
+        members.admissions[victim] = open_admission(server, policy, terms, log, file=file)
     async with members.served():
         for name, node in members.world.nodes.items():
             wire.watch(name, node.endpoint)
