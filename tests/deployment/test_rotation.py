@@ -245,3 +245,4 @@ async def test_processes_change_their_keys_and_restart_and_every_request_is_answ
             await clients.more()
     for name in PARTIES:
         assert "Traceback" not in deployment.log(name)
+        assert "complete and unchanged" in deployment.call("trail", "verify", f"{name}.toml").output

@@ -324,6 +324,12 @@ class Gate:
                 self.trail.append(_POLICY, {"policy": policy and policy.limits})
         self.policy = policy
 
+    def renew_key(self) -> None:
+        """Enter another key of the party in its trail, if it keeps one."""
+        if self.trail is not None:
+            with self.storing():
+                self.trail.renew_key()
+
     @contextmanager
     def __call__(self, asked: Asked) -> Iterator[Admitted]:
         """Admit a request, as an `Admission` does."""

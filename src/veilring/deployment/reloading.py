@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from veilring.config import require_key_that
 from veilring.deployment.config import Config, ServerConfig
 from veilring.deployment.duties import start_of
-from veilring.errors import VeilringError
+from veilring.errors import StoreFailed, VeilringError
 from veilring.transport.roster import Identity, Member, Roster
 from veilring.transport.tls import TlsEndpoint
 
@@ -62,6 +62,7 @@ def marks_of(config: ServerConfig) -> Marks:
 async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -> None:
     """Read the files of a running party again, and use and log the changes."""
     name, log = endpoint.name, start.log
+    ours = logging.getLogger("veilring")
     try:
         fresh, switch = await asyncio.to_thread(_prepared, start, reloads, endpoint)
         changes = list(_changes(start, fresh))
@@ -73,13 +74,17 @@ async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -
         line = "%s has read its files again, and changes nothing: %s"
         log.log(logging.ERROR, line, name, error)  # a mistake in a file, without a trace
         return
-    server = start.server
-    server.identity, server.roster = fresh.server.identity, fresh.server.roster
     levels = [getattr(logging, each.config.log_level.upper()) for each in (start, fresh)]
-    start.config = fresh.config
-    logging.getLogger("veilring").setLevel(min(levels))
+    was, start.config = start.server.identity, fresh.config
+    start.server.identity, start.server.roster = fresh.server.identity, fresh.server.roster
+    ours.setLevel(min(levels))
     log.info("%s has read its files again: %s", name, "; ".join(changes) or "none has changed")
-    logging.getLogger("veilring").setLevel(levels[1])
+    ours.setLevel(levels[1])
+    if was.fingerprint != fresh.server.identity.fingerprint:
+        try:
+            start.gate.renew_key()
+        except StoreFailed as error:  # its state is closed, so the party ends at the next request
+            log.log(logging.ERROR, "the key of %s is not in its trail: %s", name, error)
 
 
 def _prepared(
