@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,9 @@ from tests.deployment.commands import Deploy, call
 from veilring.cli.app import EXIT_INPUT
 from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
-from veilring.deployment.connecting import ClientConnection, Server, expiry_warnings
+from veilring.deployment.connecting import ClientConnection, Repeat, Server, expiry_warnings
 from veilring.errors import (
     HandshakeError,
-    NotReady,
     PeerLost,
     ProtocolViolation,
     SessionAborted,
@@ -144,9 +144,8 @@ def test_an_expired_certificate_of_its_own_is_a_wrong_file(deploy: Deploy) -> No
 
 
 @pytest.mark.parametrize(
-    ("error", "at_once", "if_free"),
+    ("error", "is_unbegun", "is_loss"),
     [
-        (NotReady("client", "ada"), True, True),
         (SessionAborted("ada", "NotReady", "bob"), True, True),
         (SessionAborted("ada", "Stopping"), True, True),
         (PeerLost("ada", orderly=True), True, True),
@@ -162,21 +161,19 @@ def test_an_expired_certificate_of_its_own_is_a_wrong_file(deploy: Deploy) -> No
     ids=repr,
 )
 async def test_a_client_repeats_a_session_only_if_that_is_free(
-    error: VeilringError, at_once: bool, if_free: bool, monkeypatch: pytest.MonkeyPatch
+    error: VeilringError, is_unbegun: bool, is_loss: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does so after each pause, unless nothing began or the request is free; no refusal is."""
+    """It does so after each pause, if nothing began or the same request is free; no refusal is."""
     pauses, pair = (0.0, 0.001, 0.002), Parties(("client", "ada"))
     monkeypatch.setattr(connecting, "REPEAT_PAUSES", pauses)
 
     class Failing:
         """A node whose sessions fail, up to a number."""
 
-        def __init__(self, failures: int) -> None:
+        def __init__(self, failures: int, *, is_here: bool) -> None:
             self.names = set[bytes]()
+            self.endpoint = SimpleNamespace(connected=("ada",) * is_here)
             self._failures = failures
-
-        def require(self, parties: Parties) -> None:
-            assert parties == pair
 
         async def run(self, _role: object, session: bytes, parties: Parties) -> str:
             assert parties == pair
@@ -185,10 +182,18 @@ async def test_a_client_repeats_a_session_only_if_that_is_free(
                 return "answer"
             raise error
 
-    for is_free, repeats in ((False, at_once), (True, if_free)):
+    never_sent = isinstance(error, PeerLost)  # if the party was not there
+    cases: list[tuple[Repeat, bool, bool]] = [
+        ("never", False, False),
+        ("never", True, False),
+        ("unbegun", True, is_unbegun),
+        ("free", True, is_loss),
+        *([("unbegun", False, True), ("free", False, True)] if never_sent else []),
+    ]
+    for repeat, is_here, repeats in cases:
         for failures in (1, len(pauses), len(pauses) + 1):
-            node: Any = Failing(failures)
-            asked = ClientConnection(node, pair, is_free=is_free).run(hear_all)
+            node: Any = Failing(failures, is_here=is_here)
+            asked = ClientConnection(node, pair, repeat).run(hear_all)
             if repeats and failures <= len(pauses):
                 assert await asked == "answer"
             else:

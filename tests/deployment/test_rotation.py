@@ -53,7 +53,7 @@ class Asking:
         terms = PeerTerms.load(Path(config.terms), len(PARTIES))
         queries, _ = terms.asked(self._folder / "queries.csv", config, logging.getLogger("test"))
         role = peer_client(terms.digest, terms.encoded.label_count)
-        async with client.connect(terms.keys, is_free=True) as connection:
+        async with client.connect(terms.keys, repeat="free") as connection:
             while not self.is_over:
                 found = await connection.run(role, queries[:QUERIES])
                 self._count(party, [str(each) for each in terms.encoded.named(found)])

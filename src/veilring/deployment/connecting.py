@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from logging import Logger, getLogger
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
@@ -29,6 +29,10 @@ CLIENT_CONNECT_SECONDS: Final = 10.0
 # A party that restarts is back within a few seconds: it reads its rows, and the parties dial each
 # other again within two. A person waits for these 7.5 s in all.
 REPEAT_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
+Repeat = Literal["never", "unbegun", "free"]
+"""Which failed sessions a client repeats: none; those in which no party has taken part; or also those
+that broke off, if an equal request costs and reveals nothing more. All values of its role must be
+usable twice."""
 # The reasons of aborts before any party had taken part, and those in the middle of a session.
 _BEFORE: Final = frozenset({NotReady.__name__, IS_STOPPING})
 _AMID: Final = frozenset({PeerLost.__name__, "PeerStopped"})
@@ -294,36 +298,40 @@ class Server:
 class ClientConnection:
     """A client's connection to one party."""
 
-    def __init__(self, node: Node, pair: Parties, *, is_free: bool) -> None:
-        self._node, self._pair, self._is_free = node, pair, is_free
+    def __init__(self, node: Node, pair: Parties, repeat: Repeat) -> None:
+        self._node, self._pair, self._repeat = node, pair, repeat
 
     async def run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:
         """Play a role in a session of its own, and return its result.
 
-        While a party restarts, the session is repeated after each of `REPEAT_PAUSES`, if that costs
-        nothing. A refusal is final.
+        While a party restarts, the session is repeated after each of `REPEAT_PAUSES`, as far as the
+        connection allows it. A refusal is final.
         """
         for pause in REPEAT_PAUSES:
+            is_here = self._pair[1] in self._node.endpoint.connected
             try:
                 return await self._run(role, *given, **public)
-            except (NotReady, PeerLost, SessionAborted) as error:
-                if not self._may_repeat(error):
+            except (PeerLost, SessionAborted) as error:
+                has_begun = is_here and not _is_before(error)
+                may_follow = has_begun and self._repeat == "free" and _is_loss(error)
+                if self._repeat == "never" or (has_begun and not may_follow):
                     raise
                 _client_log.warning("%s; asking again in %g s", error, pause)
             await asyncio.sleep(pause)
         return await self._run(role, *given, **public)
 
     async def _run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:
-        self._node.require(self._pair)
         session = Streams().token("session")
         return await self._node.run(role, session, self._pair, *given, **public)
 
-    def _may_repeat(self, error: NotReady | PeerLost | SessionAborted) -> bool:
-        if isinstance(error, NotReady):
-            return True
-        if isinstance(error, PeerLost):  # a party that leaves in order has ended all that it began
-            return error.orderly or self._is_free
-        return error.reason in _BEFORE or (self._is_free and error.reason in _AMID)
+
+def _is_before(error: PeerLost | SessionAborted) -> bool:
+    """Return whether no party had taken part: one that leaves in order has ended what it began."""
+    return error.orderly if isinstance(error, PeerLost) else error.reason in _BEFORE
+
+
+def _is_loss(error: PeerLost | SessionAborted) -> bool:
+    return isinstance(error, PeerLost) or error.reason in _AMID
 
 
 class Client:
@@ -341,14 +349,13 @@ class Client:
         terms: Mapping[str, str] | None = None,
         *,
         seconds: float = CLIENT_CONNECT_SECONDS,
-        is_free: bool = False,
+        repeat: Repeat = "never",
     ) -> AsyncIterator[ClientConnection]:
         """Connect to the party for as long as the context lasts.
 
         Args:
             terms: The client's terms, key by key; a party with different ones refuses it.
-            is_free: Whether a session that failed may be repeated without a further payment, and
-                reveals nothing more.
+            repeat: Which sessions that failed are repeated.
 
         Raises:
             HandshakeError: If the party cannot be reached within that time.
@@ -364,7 +371,7 @@ class Client:
         async with Node(endpoint, Streams(), seconds=limits.client, limits=limits) as node:
             try:
                 pair = Parties((self._identity.name, self.server))
-                yield ClientConnection(node, pair, is_free=is_free)
+                yield ClientConnection(node, pair, repeat)
             except SessionAborted as error:
                 if error.reason in _HINTS:
                     direct, passed_on = _HINTS[error.reason]

@@ -225,7 +225,7 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     request = make_request(config, terms, rows)
     terms.rules.check(request)
     # the ledger answers an equal request
-    async with client.connect(terms.keys, is_free=True) as connection:
+    async with client.connect(terms.keys, repeat="free") as connection:
         role = opening(request_labels, LABEL_SERVICE, terms.digest)
         answer = await connection.run(role, request, rules=terms.rules)
     columns: dict[str, list[object]] = {name: [*cells] for name, cells in kept.items()}

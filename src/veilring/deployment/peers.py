@@ -36,7 +36,7 @@ from veilring.deployment.config import (
     name_of,
     read_terms,
 )
-from veilring.deployment.connecting import STOP_SECONDS, Client
+from veilring.deployment.connecting import STOP_SECONDS, Client, Repeat
 from veilring.deployment.policy import USAGE, Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
@@ -472,7 +472,8 @@ async def _ask_batches(
     role = peer_client(terms.digest, terms.encoded.label_count, price)
     labels = np.zeros(len(features), dtype=np.int64)
     # parties that remember queries refuse a repetition that reveals more
-    async with client.connect(terms.keys, is_free=remembers and not price) as connection:
+    repeat: Repeat = "free" if remembers and not price else "unbegun"
+    async with client.connect(terms.keys, repeat=repeat) as connection:
         for first in range(0, len(features), size):
             batch = slice(first, first + size)
             labels[batch] = await connection.run(role, features[batch])
@@ -482,8 +483,8 @@ async def _ask_batches(
 async def fetch_result(client: Client, terms: MemberTerms, once: Once) -> Any:  # noqa: ANN401  (the system's own)
     """Return the party's result, which it makes now with its peers if necessary."""
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
-    # without noise, the same rows have the same totals
-    async with client.connect(terms.keys, is_free=not price) as connection:
+    repeat: Repeat = "unbegun" if price else "free"  # the same rows have the same totals
+    async with client.connect(terms.keys, repeat=repeat) as connection:
         return await connection.run(result_client(terms.digest, once, price))
 
 

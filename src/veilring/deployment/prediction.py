@@ -370,7 +370,7 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]
     # the ledger answers an equal block
-    async with client.connect(terms.keys, is_free=True) as connection:
+    async with client.connect(terms.keys, repeat="free") as connection:
         role = opening(label_queries, PREDICT, terms.digest)
         status = opening(request_status, STATUS, terms.digest)
         left, answered = await connection.run(status, keys)
@@ -457,7 +457,9 @@ async def _tell(
     pieces: Sequence[LabelledRecords] | Sequence[tuple[str, ...]],
 ) -> int:
     changed = 0
-    async with Client(config, "server").connect(message_format(IndKNN)) as connection:
+    async with Client(config, "server").connect(
+        message_format(IndKNN), repeat="unbegun"
+    ) as connection:
         for piece in pieces:
             changed += await connection.run(role, piece)
     return changed
