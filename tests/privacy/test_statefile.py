@@ -221,7 +221,7 @@ def test_a_long_reader_delays_no_write(path: Path, monkeypatch: pytest.MonkeyPat
 
     A closed file is not opened for writing while it is read, and nothing is lost.
     """
-    monkeypatch.setattr("veilring.privacy.statefile._BUSY_SECONDS", 1e6)
+    monkeypatch.setattr("veilring.privacy.statefile.BUSY_SECONDS", 1e6)
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
     copy = path.with_name("copy")
     with closing(open_state_file(path, FORMAT, new=True)) as file:

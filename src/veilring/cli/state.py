@@ -115,3 +115,52 @@ def backup_command(
 
     back_up_state(path, to)
     typer.echo(f"copied {path} to {to}")
+
+
+@state_app.command("upgrade")
+def upgrade_command(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            help="State file, folder of an earlier prediction server, or configuration.",
+            metavar="FILE",
+        ),
+    ],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Put the kept copy back, if nothing was spent since.")
+    ] = False,
+) -> None:
+    """Convert the state of an earlier version of veilring to the formats of this one.
+
+    Charges, answers, reports and their receipts are carried over. A copy of the old file is kept
+    beside it, with a mark by which no version opens it, so that no budget is spent twice. The
+    command checks the old file, and refuses one in use. If it is stopped at any point, run it
+    again.
+
+    For example:
+
+        veilring state upgrade owner.db --dry-run
+        veilring state upgrade owner.db
+    """
+    from veilring.deployment.upgrading import undo_state_upgrade, upgrade_state
+    from veilring.privacy.checks import require_that
+
+    require_that(not (undo and dry_run), "--undo", "give either --dry-run or --undo")
+    if undo:
+        path, kept = undo_state_upgrade(target)
+        typer.echo(f"put {kept.name} back as {path}; use the version that wrote it")
+        return
+    place, upgrade = upgrade_state(target, dry_run=dry_run)
+    if not upgrade.changes:
+        typer.echo(f"{place} has the formats of this version; nothing was changed")
+        return
+    typer.echo(f"{'would convert' if dry_run else 'converted'} {place}")
+    for line in (*upgrade.changes, *upgrade.notes):
+        typer.echo(f"  {line}")
+    if upgrade.rows:
+        rows = (f"{table} {count:,}" for table, count in upgrade.rows.items() if count)
+        typer.echo(f"  rows: {', '.join(rows) or 'none'}")
+    if upgrade.kept is not None and not dry_run:
+        typer.echo(f"  the old file is kept as {upgrade.kept.name}; no version opens it")

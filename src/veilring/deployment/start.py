@@ -21,6 +21,7 @@ from typing_extensions import override
 from veilring.deployment.config import ServerConfig, StateConfig, Terms
 from veilring.deployment.connecting import Server, expiry_warnings
 from veilring.deployment.policy import (
+    USAGE,
     Gate,
     Policy,
     Request,
@@ -33,7 +34,7 @@ from veilring.deployment.status import Clock, StatusReport, read_status, utc_now
 from veilring.deployment.trail import TRAIL, Trail
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.statefile import StateFile, require_unused
+from veilring.privacy.statefile import StateFile, require_current, require_unused
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
 from veilring.transport.roster import read_certificate
@@ -231,7 +232,10 @@ class Start(Generic[C]):
     def _state(self) -> str:
         if self._state_file is not None and self._running is None:
             require_unused(self._state_file)
-        return "sound" if self.open_copy() else "not needed under these terms"
+        is_sound = self.open_copy()
+        if self._state_file is not None:
+            require_current(self._state_file, USAGE, TRAIL)  # which serving adds
+        return "sound" if is_sound else "not needed under these terms"
 
     def _port(self) -> str:
         port = self.server.roster.member(self.server.name).port

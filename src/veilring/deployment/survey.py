@@ -30,7 +30,7 @@ from veilring.errors import HandshakeError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.oracles import OracleName
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import make_survey
-from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
+from veilring.protocols.ldp.messages import TASK_FORMAT, Task, encode_task, other_format
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.system import LDPBayes
 
@@ -38,8 +38,9 @@ _HALF: Final = 0.5
 FREQUENCY_BINS: Final = 8
 MINIMUM_REPORTS: Final = 1000  # at ε = 1, the shares of four answers are then within about ±0.09
 _PUBLISHED: Final = "survey"
-"""The key of the table `protocol` in a published task: its hash is that of all earlier versions, so
-that no client is charged for the same task again."""
+"""The key of the table `protocol` in a published task, as in all earlier versions."""
+_MEANS: Final = {"approach": "one-bit"}
+"""The mechanism for means, which tasks named until it was the only one."""
 
 
 class SurveySection(Section):
@@ -221,6 +222,21 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
             collector, "published parameters that do not follow from its own terms"
         )
     return terms
+
+
+def former_digest(task: Task) -> bytes:
+    """Return the hash of the same task in versions that named the mechanism for means."""
+    section = {**task.terms[_PUBLISHED], **_MEANS}
+    return Task({**task.terms, _PUBLISHED: section}, task.survey, task.closes).digest
+
+
+def renamed_task(encoded: bytes) -> bytes:
+    """Return today's encoding of a task that names the mechanism for means."""
+    content = json.loads(encoded)
+    section = content["terms"].get(_PUBLISHED, {})
+    if section.items() >= _MEANS.items():
+        content["terms"][_PUBLISHED] = {key: section[key] for key in section.keys() - _MEANS.keys()}
+    return encode_task(content)
 
 
 def closing_time(terms: SurveyTerms) -> str:

@@ -18,7 +18,7 @@ from veilring.data.cells import Cells
 from veilring.data.schema import check_ranges, matched, read_file
 from veilring.deployment.config import ReadingConfig, StateConfig
 from veilring.deployment.connecting import Client, ClientConnection
-from veilring.deployment.survey import SurveyTerms, read_published
+from veilring.deployment.survey import SurveyTerms, former_digest, read_published
 from veilring.errors import (
     InputError,
     ProtocolViolation,
@@ -295,6 +295,7 @@ async def submit_rows(
             sender = Sender(connection, config.collector)
             terms = await sender.read_task()
             _require_task(config, terms)
+            outbox.rename(former_digest(terms.task), terms.task)
             outbox.wait_again(terms.task, every=again)
             refused = _make_reports(config, rows, terms, outbox, report)
             sent = await sender.send(terms.task, outbox, at_once=at_once, progress=report)

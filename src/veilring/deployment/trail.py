@@ -263,6 +263,11 @@ def read_trail(path: Path) -> Iterator[Iterator[str]]:
         raise StoreFailed(f"{path} is no export of a trail, or was changed: {error}") from error
 
 
+def is_start(line: str) -> bool:
+    """Return whether an entry is that of a start."""
+    return bool(json.loads(line)["kind"] == _START)
+
+
 def is_state(path: Path) -> bool:
     """Return whether a file is a state file, and no export."""
     try:

@@ -34,7 +34,7 @@ from veilring.deployment import back_up_state
 from veilring.errors import InputError, StoreFailed, VeilringError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Task
-from veilring.protocols.ldp.store import base, begin_report_store, open_report_store
+from veilring.protocols.ldp.store import base, begin_report_store, open_report_store, rename_task
 from veilring.protocols.ldp.store.base import Quotas, Senders, Store, StoredReports, recount_all
 from veilring.protocols.ldp.store.sqlite import DIGEST_END, digest_reports
 
@@ -478,3 +478,23 @@ def test_the_password_of_a_database_is_never_shown(
     shown = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value)
     for part in ("hid", "den"):
         assert part not in shown
+
+
+def test_a_task_in_a_database_gets_a_new_encoding(postgres: str) -> None:
+    """Its reports stay counted, and only a store of the new encoding opens it."""
+    import psycopg  # noqa: PLC0415  (an extra)
+
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute("CREATE DATABASE renamed")
+    url = postgres.replace("/postgres?", "/renamed?")
+    with closing(new_store(url)) as store:
+        keep(store, REPORTS)
+    now = Task({"columns": ["a", "b"], "new": True}, TASK.survey)
+    for dry_run in (True, False):
+        assert rename_task(url, lambda _: now.encoded, dry_run=dry_run) == now.encoded
+        opens, refuses = (TASK, now) if dry_run else (now, TASK)
+        with closing(open_report_store(url, opens)) as store:
+            require_kept(store, *REPORTS)
+        with pytest.raises(InputError, match="is for the task"):
+            open_report_store(url, refuses)
+    assert rename_task(url, lambda body: body) is None

@@ -76,10 +76,7 @@ class Task:
             "numbers": self.survey.public,
             "closes": self.closes,
         }
-        text = json.dumps(
-            content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
-        )
-        return text.encode()
+        return encode_task(content)
 
     @cached_property
     def digest(self) -> bytes:
@@ -89,6 +86,14 @@ class Task:
     def is_closed(self, now: float) -> bool:
         """Return whether a time, in seconds since 1970 (UTC), is past the deadline."""
         return self.closes is not None and now >= self.closes
+
+
+def encode_task(content: Mapping[str, Any]) -> bytes:
+    """Return the canonical JSON of the content of a task."""
+    text = json.dumps(
+        content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+    )
+    return text.encode()
 
 
 def _plain(value: object) -> object:

@@ -298,6 +298,13 @@ class Outbox:
                     zip(verdicts.tolist(), batch.clients.tolist(), strict=True),
                 )
 
+    def rename(self, former: bytes, task: Task) -> None:
+        """Attribute the reports to a task with its former hash to the task, unless it has some."""
+        with self._transaction() as database:
+            database.execute(
+                "UPDATE OR IGNORE outgoing SET task = ? WHERE task = ?", (task.digest, former)
+            )
+
     def wait_again(self, task: Task, *, every: bool = False) -> None:
         """Mark reports as waiting.
 

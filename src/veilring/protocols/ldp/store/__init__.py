@@ -1,5 +1,6 @@
 """Stores of reports: SQLite, or PostgreSQL by URL."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,16 @@ def begin_report_store(where: str) -> None:
         begin_postgres(where)
     else:
         begin_sqlite(Path(where))
+
+
+def rename_task(
+    url: str, encode: Callable[[bytes], bytes], *, dry_run: bool = False
+) -> bytes | None:
+    """Replace the encoding of a task in a PostgreSQL store; see `rename_postgres_task`."""
+    require_extra("psycopg")
+    from veilring.protocols.ldp.store.postgres import rename_postgres_task
+
+    return rename_postgres_task(url, encode, dry_run=dry_run)
 
 
 def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Store:

@@ -4,7 +4,8 @@ The extra `postgres` installs the driver. The statements are those of `SqliteSto
 dialect.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Final
 
@@ -94,6 +95,34 @@ def begin_postgres(url: str) -> None:
             )
         for statement in _SCHEMA:
             db.execute(statement)
+
+
+def rename_postgres_task(
+    url: str, encode: Callable[[bytes], bytes], *, dry_run: bool = False
+) -> bytes | None:
+    """Replace the encoding of a store's task, in one transaction; its reports do not depend on it.
+
+    Args:
+        encode: Returns the encoding for today's version.
+        dry_run: Whether to change nothing.
+
+    Returns:
+        The new encoding; none if it is the same.
+
+    Raises:
+        StoreFailed: If the database cannot be reached.
+    """
+    with _as_store_failed(), closing(_connect(url)) as db, db.transaction():
+        if not _exists(db):
+            raise missing_state("its PostgreSQL database", REPORTS.name, REPORTS.loss)
+        for (body,) in db.execute("SELECT body FROM veilring.task FOR UPDATE").fetchall():
+            encoded = encode(body)
+            if encoded != body:
+                if not dry_run:
+                    row = hashlib.sha256(encoded).digest(), encoded
+                    db.execute("UPDATE veilring.task SET digest = %b, body = %b", row)
+                return encoded
+    return None
 
 
 class PostgresStore(Store):

@@ -1,0 +1,301 @@
+"""The upgrade of a party's state: all sections, and the formats of earlier versions.
+
+Until format 4, a ledger, a store of reports, an outbox and a memory of queries were each a file of
+its own format. A prediction server had a folder, with a ledger and a file of rows.
+"""
+
+import math
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from veilring.deployment.duties import load_config
+from veilring.deployment.policy import USAGE
+from veilring.deployment.survey import renamed_task
+from veilring.deployment.trail import TRAIL, is_start, read_trail
+from veilring.errors import ScenarioError, StoreFailed, VeilringError
+from veilring.privacy.budgets import UNITS, Limits, budget_units
+from veilring.privacy.ledger import LEDGER
+from veilring.privacy.sections import state_of
+from veilring.privacy.upgrade import (
+    Earlier,
+    EarlierFormats,
+    Upgrade,
+    undo_upgrade,
+    upgrade_state_file,
+)
+from veilring.protocols.ldp.outbox import OUTBOX
+from veilring.protocols.ldp.store import URL_PREFIXES, rename_task
+from veilring.protocols.ldp.store.sqlite import REPORTS
+from veilring.protocols.ranksearch.memory import QUERIES
+
+SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE, TRAIL)
+"""All sections of state files, except those of other packages."""
+# A start writes the budgets of a ledger, the space of charges, and the policy.
+_OPENING: Final = ("settings", "policy")
+_TOML: Final = ".toml"
+
+# Files of a prediction server's folder. A ledger with the second name has the rows as well.
+_FOLDERS_LEDGERS: Final = ("budgets.sqlite", "state.sqlite")
+_FOLDERS_ROWS: Final = "rows.bin"
+_STEPS: Final = "owner's steps of the file of rows"
+_MAGIC: Final = b"veilring rows 2\n"
+_BLOCK: Final = 4096  # the header, then two marks, in turns
+_HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI32s16s")
+_MARK: Final = struct.Struct("<QQQBI")
+_CHECK_BYTES: Final = 4
+_ID_LABEL_BYTES: Final = 64 + 2
+_FORGETTING: Final = 2  # the kind of a step; another adds rows
+
+
+def upgrade_state(target: Path, *, dry_run: bool = False) -> tuple[str, Upgrade]:
+    """Convert the state of a party to today's formats.
+
+    Args:
+        target: The state file, the folder of an earlier prediction server, or the configuration.
+        dry_run: Whether to change nothing.
+
+    Returns:
+        The place of the state, and what was changed.
+
+    Raises:
+        StoreFailed: If it is damaged or incomplete, or the disk failed.
+    """
+    state = _state_of(target)
+    if isinstance(state, Path):
+        return str(state), upgrade_state_file(state, SECTIONS, _EARLIER, dry_run=dry_run)
+    encoded = rename_task(state, renamed_task, dry_run=dry_run)
+    changes, notes = ("store of reports: its task",), (_renamed(encoded or b""),)
+    return "the database", Upgrade(changes, notes=notes) if encoded else Upgrade(())
+
+
+def undo_state_upgrade(target: Path) -> tuple[Path, Path]:
+    """Go back to the copy that an upgrade kept, unless something was spent or stored since.
+
+    Returns:
+        The state file, and the former path of the copy.
+    """
+    state = _state_of(target)
+    if isinstance(state, str):
+        raise ScenarioError.because("a database has no kept copy", field="state")
+    ignored = _OPENING + (TRAIL.sealed if _has_only_started(state) else ())
+    return state, undo_upgrade(state, SECTIONS, _EARLIER, ignored=ignored)
+
+
+def _has_only_started(state: Path) -> bool:
+    """Return whether nothing happened since the upgrade but starts of the party."""
+    with suppress(VeilringError), read_trail(state) as lines:
+        return all(is_start(line) for line in lines)
+    return False
+
+
+def _state_of(target: Path) -> Path | str:
+    """Return the state file at a path, in a folder, or of a configuration; or its database."""
+    if target.suffix == _TOML and target.is_file():
+        state: str = getattr(load_config(target), "state", "")
+        if not state:
+            raise ScenarioError.because("this party keeps no state", field="state")
+        if state.startswith(URL_PREFIXES):
+            return state
+        target = Path(state)
+    found = (target / name for name in _FOLDERS_LEDGERS)
+    return next((path for path in found if path.exists()), target)
+
+
+def _unchanged(_connection: sqlite3.Connection, _path: Path) -> Iterator[str]:
+    yield from ()
+
+
+def _ledger_of_format_2(connection: sqlite3.Connection, path: Path) -> Iterator[str]:
+    """Add places with the rows of a prediction server, and count large budgets as today."""
+    connection.execute("CREATE TABLE places (number INTEGER PRIMARY KEY, content BLOB NOT NULL)")
+    steps, rows = _setting(connection, _STEPS), path.parent / _FOLDERS_ROWS
+    if steps is not None or (path.name in _FOLDERS_LEDGERS and rows.exists()):
+        yield _move_rows(connection, rows, int(steps or 0))
+    budgets = _setting(connection, "budgets")
+    if budgets is not None:
+        _set(connection, "budgets", _recounted(Limits.from_json(budgets)).to_json())
+    yield from _unnamed_answers(connection, path)
+
+
+def _unnamed_answers(connection: sqlite3.Connection, _path: Path) -> Iterator[str]:
+    """Count the answers of members, which are named by a hash of terms."""
+    find = "SELECT count(*) FROM answers WHERE units = 0 AND answer != x'' AND key NOT LIKE '% %'"
+    ((count,),) = connection.execute(find).fetchall()
+    if count:
+        yield (
+            f"{count:,} stored labels or releases of this member stay in the file. Under terms with"
+            " another hash, such as those with renamed keys, no request finds them, and the same"
+            " queries are charged again"
+        )
+
+
+def _rename_task(connection: sqlite3.Connection, _path: Path) -> Iterator[str]:
+    """Encode the task of a store as today; its reports do not depend on that."""
+    for (body,) in connection.execute("SELECT body FROM task").fetchall():
+        encoded = renamed_task(body)
+        if encoded != body:
+            row = sha256(encoded).digest(), encoded
+            connection.execute("UPDATE task SET digest = ?, body = ?", row)
+            yield _renamed(encoded)
+
+
+def _renamed(encoded: bytes) -> str:
+    digest = sha256(encoded).hexdigest()
+    return f"the hash of its task is now {digest}: set it where a client names `task`"
+
+
+def _rename_reports(connection: sqlite3.Connection, _path: Path) -> Iterator[str]:
+    """Rename a table of outboxes, which now has another name than that of a store."""
+    find = (
+        "SELECT sql FROM sqlite_master WHERE tbl_name = 'reports' AND sql != '' ORDER BY type DESC"
+    )
+    statements = [sql for (sql,) in connection.execute(find)]  # of the table and its index
+    connection.execute("DROP INDEX waiting")
+    for statement in statements:
+        connection.execute(statement.replace(" reports ", " outgoing "))
+    connection.execute("INSERT INTO outgoing SELECT * FROM reports")
+    connection.execute("DROP TABLE reports")
+    yield from ()
+
+
+def _recounted(limits: Limits) -> Limits:
+    """Return budgets in the units of the amounts that were given.
+
+    Format 2 added 2**-50 of an amount, which is a unit or more for amounts above 1,125.
+    """
+
+    def given(units: int | None) -> int | None:
+        for decimals in range(13):  # of a unit
+            amount = round((units or 0) / UNITS, decimals)
+            if units == math.floor(amount * UNITS * (1 + 2**-50)):
+                return budget_units(amount, field="budgets")
+        return units
+
+    analysts = {name: given(units) or 0 for name, units in limits.analysts.items()}
+    total, analyst, record = map(given, (limits.total, limits.analyst, limits.record))
+    return replace(limits, total=total, analyst=analyst, analysts=analysts, record=record)
+
+
+def _setting(connection: sqlite3.Connection, name: str) -> str | None:
+    find = "SELECT CAST(value AS TEXT) FROM settings WHERE name = ?"
+    row = connection.execute(find, (name,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _set(connection: sqlite3.Connection, name: str, value: str) -> None:
+    insert = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
+    connection.execute(insert, (name, value.encode()))
+
+
+class _Mark(NamedTuple):
+    """The state of a file of rows after its last step, and a step in progress."""
+
+    number: int  # even after a step, odd during one
+    end: int
+    rows: int
+    step: int
+    places: frozenset[int]
+
+    @classmethod
+    def parse(cls, block: bytes) -> Self | None:
+        """Return the mark of a block, or none if the block was torn."""
+        number, all_places, rows, step, count = _MARK.unpack_from(block)
+        end = _MARK.size + 4 * count
+        if block[end : end + _CHECK_BYTES] != _crc(block[:end]):
+            return None
+        changing = frozenset(struct.unpack(f"<{count}I", block[_MARK.size : end]))
+        return cls(number, all_places, rows, step, changing)
+
+
+def _move_rows(connection: sqlite3.Connection, path: Path, noted: int) -> str:
+    """Copy the rows of a prediction server into its ledger, with the former checks.
+
+    Args:
+        path: The file of rows.
+        noted: The number of its steps that the ledger has noted.
+    """
+    if not path.exists():
+        raise _bad_rows(path, "is missing")
+    content = path.read_bytes()
+    head, marks = (
+        content[: _HEAD.size],
+        (content[_BLOCK : 2 * _BLOCK], content[2 * _BLOCK : 3 * _BLOCK]),
+    )
+    if content[_HEAD.size : _HEAD.size + _CHECK_BYTES] != _crc(head):
+        raise _bad_rows(path, "is damaged in its header")
+    magic, features, schema, tie = _HEAD.unpack(head)
+    if magic != _MAGIC or tie != state_of(connection).id:
+        raise _bad_rows(path, "belongs to another ledger")
+    found = [mark for mark in map(_Mark.parse, marks) if mark is not None]
+    if not found:
+        raise _bad_rows(path, "is damaged in both of its marks")
+    mark = max(found)
+    if not (noted <= mark.number // 2 and (mark.number + 1) // 2 <= noted + 1):
+        raise _bad_rows(path, "is older or newer than the ledger")
+    places = _places(path, content[3 * _BLOCK :], features, mark)
+    _require_budgets(connection, path, places)
+    connection.executemany("INSERT INTO places VALUES (?, ?)", enumerate(places, 1))
+    _set(connection, "owner's rows", f"{features} {schema.hex()}")
+    return (
+        f"{sum(map(any, places)):,} records were copied from {path.name} into the ledger. Those"
+        f" that are forgotten from now on stay in {path.name} and in the kept copy: delete both"
+        " once you no longer go back"
+    )
+
+
+def _places(path: Path, content: bytes, features: int, mark: _Mark) -> list[bytes]:
+    """Return the content of each place, zero if it is free, also after an interrupted step."""
+    size = _ID_LABEL_BYTES + 2 * features + _CHECK_BYTES
+    end = max((mark.end, *(1 + place for place in mark.places)))
+    if not mark.end * size <= len(content) <= end * size:
+        raise _bad_rows(path, "is cut off, or longer than before")
+    places, rows = list[bytes](), 0
+    for number, start in enumerate(range(0, len(content), size)):
+        whole = content[start : start + size].ljust(size, b"\0")
+        place, changing = whole[:-_CHECK_BYTES], number in mark.places
+        is_sound = whole[-_CHECK_BYTES:] == _crc(place)
+        if any(whole) and not is_sound and not changing:
+            raise _bad_rows(path, "is damaged in a row")
+        rows += is_sound and not changing
+        keeps = is_sound and not (changing and mark.step == _FORGETTING)
+        places.append(place if keeps else bytes(len(place)))
+    if rows != mark.rows - (len(mark.places) if mark.step == _FORGETTING else 0):
+        raise _bad_rows(path, "has another number of rows than were written")
+    return places
+
+
+def _require_budgets(connection: sqlite3.Connection, path: Path, places: Sequence[bytes]) -> None:
+    """Refuse rows that the ledger does not know: no crash leaves a row without a budget."""
+    ((key,),) = connection.execute("SELECT value FROM settings WHERE name = 'key'").fetchall()
+    known = {digest for (digest,) in connection.execute("SELECT digest FROM records")}
+    ids = (place[: _ID_LABEL_BYTES - 2].rstrip(b"\0") for place in places if any(place))
+    if not all(blake2b(b"0::" + name, key=key, digest_size=16).digest() in known for name in ids):
+        raise _bad_rows(path, "has rows that the ledger does not know")
+
+
+def _bad_rows(path: Path, what: str) -> StoreFailed:
+    return StoreFailed(
+        f"{path} {what}. Nothing was converted. Restore your newest copies of the folder, or repair"
+        " it with `veilring records repair` of the version that wrote it"
+    )
+
+
+def _crc(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECK_BYTES, "little")
+
+
+_EARLIER: Final[EarlierFormats] = {
+    (LEDGER.name, 2): Earlier(LEDGER, LEDGER.sealed[:-1], _ledger_of_format_2),
+    (LEDGER.name, 3): Earlier(LEDGER, LEDGER.sealed, _unnamed_answers),
+    (REPORTS.name, 1): Earlier(REPORTS, REPORTS.sealed, _rename_task),
+    (OUTBOX.name, 1): Earlier(OUTBOX, ("naming", "rows", "reports"), _rename_reports),
+    (QUERIES.name, 1): Earlier(QUERIES, QUERIES.sealed, _unchanged),
+}
+"""The formats of files until 3, from those on that had a seal."""
