@@ -30,9 +30,9 @@ CLIENT_CONNECT_SECONDS: Final = 10.0
 # other again within two. A person waits for these 7.5 s in all.
 REPEAT_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
 Repeat = Literal["never", "unbegun", "free"]
-"""Which failed sessions a client repeats: none; those in which no party has taken part; or also those
-that broke off, if an equal request costs and reveals nothing more. All values of its role must be
-usable twice."""
+"""Which failed sessions a client repeats: none; those in which no party has taken part; or also
+those that broke off, because an equal request costs and reveals nothing more. It then gives its
+role the same values again."""
 # The reasons of aborts before any party had taken part, and those in the middle of a session.
 _BEFORE: Final = frozenset({NotReady.__name__, IS_STOPPING})
 _AMID: Final = frozenset({PeerLost.__name__, "PeerStopped"})

@@ -457,9 +457,7 @@ async def _tell(
     pieces: Sequence[LabelledRecords] | Sequence[tuple[str, ...]],
 ) -> int:
     changed = 0
-    async with Client(config, "server").connect(
-        message_format(IndKNN), repeat="unbegun"
-    ) as connection:
+    async with Client(config, "server").connect(message_format(IndKNN)) as connection:
         for piece in pieces:
             changed += await connection.run(role, piece)
     return changed
