@@ -176,7 +176,7 @@ def test_only_the_key_of_the_roster_is_renewed(tmp_path: Path) -> None:
 def test_a_new_roster_needs_only_the_public_parts_that_changed(tmp_path: Path) -> None:
     """The others and the order are those of the roster before; nobody is added."""
     done("keys", "new", *NAMES, "--out", tmp_path)
-    done("keys", "new", "bob", "cyd", "--out", tmp_path / "new")
+    done("keys", "new", "bob", "cyd", "--port", "7320", "--out", tmp_path / "new")
     parts = [tmp_path / f"{name}.member.toml" for name in NAMES]
     before, after = tmp_path / "roster.toml", tmp_path / "after.toml"
     done("keys", "roster", *parts, "--out", before)

@@ -58,7 +58,7 @@ class Reloading:
 
     async def status(self) -> StatusReport:
         """Return the status of the owner."""
-        return await status_of(load_config(self.folder / "owner.toml"))  # type: ignore[arg-type]
+        return await status_of(load_config(self.folder / "owner.toml"))  # type: ignore[arg-type]  # an owner's
 
     async def ask(self, number: int) -> None:
         """Ask as one of its analysts."""
