@@ -272,8 +272,11 @@ async def attacked(
 class _Server:
     """The part of a server that an admission needs."""
 
+    names = (*PARTIES, *CLIENTS)
+
     def __init__(self, name: str, wire: Wire) -> None:
         self.name, self._wire = name, wire
+        self.roster = self  # of which only the names are needed
 
     def clock(self) -> dt.datetime:
         """Return the time."""

@@ -446,14 +446,18 @@ async def test_a_release_is_made_once_by_the_policies_of_all(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("system", [PrivateKNN(), RankSearch(), NoisyVotes(radius=0.3)])
+@pytest.mark.parametrize("announced", [1, 2**63])
 async def test_a_batch_has_the_announced_number_of_queries(
-    tmp_path: Path, system: System, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: System, announced: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member that announces fewer queries than it sends is accused before anybody pays."""
+    """A member that announces another number than it sends is accused before anybody pays.
+
+    A number that no batch may have is not even counted, and ends no member.
+    """
     told = PeerMember._lead  # noqa: SLF001  (the asked member's part)
 
     async def lead(member: PeerMember, party: Party, *, asked: Asked, **given: Any) -> Any:
-        return await told(member, party, asked=asked._replace(queries=1), **given)
+        return await told(member, party, asked=asked._replace(queries=announced), **given)
 
     monkeypatch.setattr(PeerMember, "_lead", lead)
     budget = 10.0 if system.is_bounded() else None
@@ -462,6 +466,7 @@ async def test_a_batch_has_the_announced_number_of_queries(
         with pytest.raises(VeilringError):
             await served.labels(0, 3)
         assert budget is None or served.spent() == [0.0] * 3
+        monkeypatch.undo()
         assert len(await served.labels(0, 1)) == 1
 
 

@@ -17,6 +17,10 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 from tests.deployment.commands import PARTIES, Command, Deploy, wait_until
 from tests.deployment.members import all_served
 from tests.deployment.test_peers import written
@@ -36,9 +40,10 @@ from tests.deployment.trails import (
 from veilring.data.table import Rows
 from veilring.deployment.config import Schema
 from veilring.deployment.owner import OwnerTerms
-from veilring.deployment.policy import Request, open_admission
+from veilring.deployment.policy import Policy, Request, open_admission
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.trail import (
+    ORDER,
     REPEAT_SECONDS,
     TRAIL,
     Verified,
@@ -47,7 +52,14 @@ from veilring.deployment.trail import (
     read_salt,
     read_trail,
 )
-from veilring.errors import BudgetExhausted, InputError, SessionAborted, StoreFailed
+from veilring.errors import (
+    BudgetExhausted,
+    InputError,
+    PolicyRefused,
+    ProtocolViolation,
+    SessionAborted,
+    StoreFailed,
+)
 from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
@@ -61,6 +73,7 @@ from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.transport.roster import (
+    Member,
     Roster,
     make_identity,
     read_identity,
@@ -135,6 +148,10 @@ def test_each_flipped_bit_and_cut_of_an_export_is_found(
         _require_found(export, bytes(changed), roster)
     for end in range(0, len(content) - 1, step**2):
         _require_found(export, content[:end], roster)
+    signature = json.loads(content.splitlines()[-1])["signature"]
+    r, s = decode_dss_signature(bytes.fromhex(signature))
+    mirrored = encode_dss_signature(r, ORDER - s).hex()  # valid for ECDSA, without the key
+    _require_found(export, content.replace(signature.encode(), mirrored.encode()), roster)
 
 
 def test_each_removed_moved_repeated_or_cut_entry_is_found(export: Path, keeper: Keeper) -> None:
@@ -559,6 +576,37 @@ def _count_and_fail(admitted: Admitted, error: BaseException, *, counts: bool) -
     if counts:
         admitted.count()
     raise error
+
+
+def test_refusals_are_entered_for_each_client(tmp_path: Path, keeper: Keeper) -> None:
+    """No client's refusals are another one's, whoever asks for them; strangers have none."""
+    path, server = tmp_path / "ada.db", cast("Any", keeper)
+    clients = (Member.of(make_identity(name), kind="client") for name in ("clerk", "mallory"))
+    keeper.roster = Roster((*keeper.roster.members, *clients))
+    with keeper.open(path) as (trail, file):
+        policy = Policy(clients=("ann",))
+        gate = open_admission(server, policy, TERMS, LOG, file=file, trail=trail)
+        for client in ("clerk", *["mallory"] * 9):
+            with pytest.raises(PolicyRefused), gate(Asked(client, 1, peer="bob")):
+                pass
+        with pytest.raises(ProtocolViolation, match="not in the roster") as accused:
+            gate(Asked("carol", 1, peer="bob")).__enter__()
+        assert accused.value.culprit == "bob"
+    refused = [each["client"] for each in entries_of(path) if each["kind"] == "refused"]
+    assert refused == ["clerk", "mallory"]
+
+
+def test_a_lack_of_budget_after_the_charge_is_a_failure(tmp_path: Path, keeper: Keeper) -> None:
+    """A request that was counted has an outcome, also if another member refuses it then."""
+    path, server = tmp_path / "ada.db", cast("Any", keeper)
+    with keeper.open(path) as (trail, file):
+        gate = open_admission(server, None, TERMS, LOG, file=file, trail=trail)
+        for _ in range(2):
+            with gate(Asked("clerk", 3)) as admitted:
+                admitted.count()
+                admitted.refuse("budget: that of bob")
+    kinds = [(each["kind"], each.get("of")) for each in entries_of(path)[2:]]
+    assert kinds == [("admitted", None), ("failed", 3), ("admitted", None), ("failed", 5)]
 
 
 def test_an_owner_enters_refusals_by_its_ledger(tmp_path: Path, keeper: Keeper) -> None:

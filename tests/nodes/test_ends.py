@@ -155,6 +155,17 @@ def test_an_abort_has_short_texts_and_blames_a_party_for_its_own_end_only() -> N
         assert notice == Abort(reason=reason, culprit=culprit)
 
 
+@pytest.mark.parametrize("reason", ["PolicyRefused.who", "BudgetExhausted", "StoreFailed"])
+def test_no_participant_speaks_for_another_one(reason: str) -> None:
+    """A party that ends a session with another one's refusal is blamed itself."""
+    for said, culprit, blamed in ((reason, "bob", "cy"), ("Tampered", "bob", "bob")):
+        session = session_of("ada")
+        frame = pack((bytes(16), Abort.kind, said, culprit))
+        session.deliver("cy", open_frame(frame), frame)
+        assert isinstance(session.error, SessionAborted)
+        assert (session.error.by, session.error.culprit) == ("cy", blamed)
+
+
 def test_long_texts_of_an_abort_are_a_violation() -> None:
     """A receiver accepts no longer texts than a sender sends."""
     for said in (("V" * 65, ""), ("Busy", "c" * 1_025)):

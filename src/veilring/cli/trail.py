@@ -49,7 +49,7 @@ def show_trail(
         typer.echo(read_salt(path, salt).hex())
         return
     with read_trail(path) as lines:
-        entries = [entry for entry in _entries(lines) if client in {"", entry.get("client")}]
+        entries = [each for each in _entries(lines) if not client or each.get("client") == client]
     if as_json:
         typer.echo(json.dumps(entries, indent=2))
         return
@@ -88,28 +88,35 @@ def verify_command(
         veilring trail verify ada.toml
         veilring trail verify ada-june.jsonl --roster roster.toml --earlier ada-may.jsonl
     """
+    from veilring.deployment import load_config
+    from veilring.deployment.config import load_credentials
     from veilring.deployment.trail import is_state, read_trail, verify_trail
+    from veilring.errors import StoreFailed
     from veilring.transport.roster import Roster
 
-    path = _file_of(source)
-    if not roster and source.suffix == _CONFIG:
-        from veilring.deployment import load_config
-
-        roster = [Path(load_config(source).roster)]
-    if not roster:
+    path, name, rosters = _file_of(source), "", [Roster.load(each) for each in roster or ()]
+    if source.suffix == _CONFIG:
+        identity, own = load_credentials(load_config(source))
+        name, rosters = identity.name, rosters or [own]
+    if not rosters:
         raise InputError.because("give the roster with the key of the party", field="--roster")
-    rosters, before = [Roster.load(each) for each in roster], list[str]()
+    before = list[str]()
     if earlier is not None:
         with read_trail(earlier) as lines:
             before = list(lines)
         verify_trail(before, rosters, is_export=True)
     with read_trail(path) as lines:
-        found = verify_trail(lines, rosters, is_export=not is_state(path), earlier=before)
+        every = list(lines)  # a reader must not delay the party while it checks signatures
+    found = verify_trail(every, rosters, is_export=not is_state(path), earlier=before)
+    if name not in {"", found.party}:
+        message = f"it is the trail of {found.party}, not of {name}"
+        raise StoreFailed(message)
     if as_json:
         typer.echo(json.dumps(found._asdict(), indent=2))
         return
     typer.echo(f"complete and unchanged: {found.entries:,} entries of {found.party}")
-    typer.echo(f"from {found.since} to {found.until}, state {found.state}")
+    since, until, state = map(_said, (found.since, found.until, found.state))
+    typer.echo(f"from {since} to {until}, state {state}")
     typer.echo(f"last entry {found.head}, keys {', '.join(found.keys)}")
 
 
@@ -163,12 +170,12 @@ def _sentence(entry: Mapping[str, Any]) -> str:
     hidden = {"number", "time", "kind", "previous", "signature", "vouched"}
     shown = {key: value for key, value in entry.items() if key not in hidden}
     words = [_said(entry.get(key, "")) for key in ("number", "time", "kind")]
-    return " ".join([*words, *(f"{key}={_said(value)}" for key, value in shown.items())])
+    return " ".join([*words, *(f"{_said(key)}={_said(value)}" for key, value in shown.items())])
 
 
 def _said(value: object) -> str:
     if isinstance(value, list):
-        return ",".join(map(str, value))
+        return ",".join(map(_said, value))
     is_plain = str(value).isprintable()  # an export may be anything
     is_word = is_plain and isinstance(value, str) and " " not in value
     return str(value) if is_word else json.dumps(value, ensure_ascii=not is_plain)

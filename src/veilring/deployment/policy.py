@@ -33,11 +33,12 @@ from veilring.config import read_toml, require_key_that
 from veilring.data.cells import Words
 from veilring.deployment.config import STATISTICS
 from veilring.deployment.connecting import Server
-from veilring.deployment.trail import TRAIL, Trail
+from veilring.deployment.trail import STORED_SECONDS, TRAIL, Trail
 from veilring.errors import (
     BudgetExhausted,
     InternalError,
     PolicyRefused,
+    ProtocolViolation,
     ScenarioError,
     StoreFailed,
     VeilringError,
@@ -296,6 +297,7 @@ class Gate:
         trail: Trail | None,
     ) -> None:
         self._me, self._terms, self._log, self.clock = server.name, terms, log, server.clock
+        self._server = server
         counts_nothing = file is None and not terms.counted
         self._opened = open_state_file(None, USAGE) if counts_nothing else file
         self.policy: Policy | None = None
@@ -337,6 +339,8 @@ class Gate:
             with admit_all(asked) as free:
                 yield free
             return
+        if asked.peer and asked.client not in {"", *self._server.roster.names}:
+            raise ProtocolViolation(asked.peer, "asks for a client that is not in the roster")
         epsilon = self._terms.epsilon if asked.epsilon is None else asked.epsilon
         request = self._terms._replace(
             client=asked.client,
@@ -370,7 +374,7 @@ class Gate:
             return
         decision = decide(policy, request, self._usage(now), now)
         if decision.about:
-            admitted.refuse(decision.rule, decision.about)
+            admitted.refuse(decision.rule)
             raise PolicyRefused(self._me, decision.about, decision.rule)
         self.reserved[admitted] = request.queries, _units(request.epsilon or 0.0)
 
@@ -424,15 +428,20 @@ class _Admitted(Admitted):
                 trail.append(_ANSWERED, entry, answer=answer, connection=connection)
             else:
                 same, entry["stored"] = (asked.peer, asked.client, entry["request"]), True
-                trail.append_once(same, _ANSWERED, entry, answer=answer)
+                trail.append_once(same, _ANSWERED, entry, answer=answer, seconds=STORED_SECONDS)
         self._has_answer = True
 
     @override
-    def refuse(self, rule: str, about: str = "") -> None:
-        if self._gate.trail is not None:
-            same = (self._asked.peer or self._asked.client, about or rule)
-            with self._gate.storing():
-                self._gate.trail.append_once(same, _REFUSED, self._entry() | {"rule": rule})
+    def refuse(self, rule: str) -> None:
+        trail, asked = self._gate.trail, self._asked
+        if trail is None:
+            return
+        with self._gate.storing():
+            if self._number:
+                trail.append(_FAILED, {"of": self._number, "error": rule})
+            else:
+                same = (asked.peer, asked.client, rule.partition(":")[0])
+                trail.append_once(same, _REFUSED, self._entry() | {"rule": rule})
 
     def fail(self, error: BaseException) -> None:
         """Enter the error of a request that was counted, or the lack of a budget."""

@@ -31,6 +31,10 @@ from typing import Any, Final, NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from veilring.deployment.connecting import Server
@@ -54,6 +58,8 @@ CREATE TABLE trail_salts (number INTEGER PRIMARY KEY, key BLOB NOT NULL);
 # Refusals of one client for one reason, and copies of one stored answer for one client, are entered
 # once in this time and then counted: a client that repeats itself does not fill the disk.
 REPEAT_SECONDS: Final = 300.0
+# The same for an answer that is stored already, which no limit of queries counts.
+STORED_SECONDS: Final = 86_400.0
 # Kinds of entries of the trail itself; those of requests are in `veilring.deployment.policy`.
 _START: Final = "start"
 _REPEATED: Final = "repeated"
@@ -65,6 +71,8 @@ _SIGNATURE: Final = "signature"
 _log = logging.getLogger("veilring.state")
 _SIGNING: Final = ec.ECDSA(hashes.SHA256())
 _CURVE: Final = ec.SECP256R1()
+# Of s and its negative only the smaller one is valid: otherwise anybody could change a signature.
+ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _SALT_BYTES: Final = 16
 _KEY_BYTES: Final = 32
 _REQUESTS: Final = b"request"  # separates their hashes from the salts
@@ -97,7 +105,7 @@ class Trail:
     def __init__(self, file: StateFile, server: Server, terms: bytes) -> None:
         file.add(TRAIL)
         self._file, self._server, self._identity = file, server, server.identity
-        self._repeats = dict[object, _Repeats]()
+        self._repeats = dict[float, dict[object, _Repeats]]()
         begun = {"party": server.name, "state": file.id.hex(), "terms": terms.hex()}
         with file.transaction() as connection:
             found = _salts_key(connection)
@@ -131,9 +139,15 @@ class Trail:
                 return self._enter(transaction, kind, fields, answer)
 
     def append_once(
-        self, same: object, kind: str, fields: Mapping[str, object], *, answer: bytes | None = None
+        self,
+        same: object,
+        kind: str,
+        fields: Mapping[str, object],
+        *,
+        answer: bytes | None = None,
+        seconds: float = REPEAT_SECONDS,
     ) -> None:
-        """Enter an event, or only count it if an equal one was entered in `REPEAT_SECONDS`.
+        """Enter an event, or only count it if an equal one was entered in the last seconds.
 
         The count is entered after that time, with the next event; if the party ends before, it is
         lost.
@@ -142,14 +156,15 @@ class Trail:
             same: The value that equal events have in common.
         """
         with self._file.guard:
-            kept = self._repeats.get(same)
-            if kept is not None and not self._is_over(kept):
+            repeats = self._repeats.setdefault(seconds, {})
+            kept = repeats.get(same)
+            if kept is not None and not self._is_over(kept, seconds):
                 self._file.require_open()  # after a failure of the disk nothing may leave
                 kept.times += 1
                 return
             number = self.append(kind, fields, answer=answer)
-            self._repeats.pop(same, None)  # so that the oldest is the first
-            self._repeats[same] = _Repeats(number, self._server.clock())
+            repeats.pop(same, None)  # so that the oldest is the first
+            repeats[same] = _Repeats(number, self._server.clock())
 
     def renew_key(self) -> None:
         """Enter another key of the party at once, while the key before it can vouch for it."""
@@ -188,7 +203,7 @@ class Trail:
         self._identity = now
         if now.fingerprint != before.fingerprint:
             point = _point(now)
-            vouched = before.private_key.sign(point.encode(), _SIGNING).hex()
+            vouched = _sign(point, before)
             self._enter(transaction, _KEY, {_CONTINUES: True, _KEY: point, _VOUCHED: vouched})
 
     def _is_own(self, transaction: Connection) -> bool:
@@ -211,15 +226,16 @@ class Trail:
         return is_own
 
     def _enter_repeats(self, transaction: Connection) -> None:
-        oldest = takewhile(lambda each: self._is_over(each[1]), self._repeats.items())
-        for same, over in list(oldest):
-            del self._repeats[same]
-            if over.times:
-                self._enter(transaction, _REPEATED, {"of": over.number, "times": over.times})
+        for seconds, repeats in self._repeats.items():
+            oldest = takewhile(lambda each: self._is_over(each[1], seconds), repeats.items())  # noqa: B023  (used at once)
+            for same, over in list(oldest):
+                del repeats[same]
+                if over.times:
+                    self._enter(transaction, _REPEATED, {"of": over.number, "times": over.times})
 
-    def _is_over(self, repeats: _Repeats) -> bool:
+    def _is_over(self, repeats: _Repeats, seconds: float) -> bool:
         age = self._server.clock() - repeats.since
-        return not timedelta() <= age < timedelta(seconds=REPEAT_SECONDS)  # or it was set back
+        return not timedelta() <= age < timedelta(seconds=seconds)  # or it was set back
 
 
 def answer_digest(salt: bytes, answer: bytes) -> str:
@@ -404,7 +420,9 @@ class _Chain:
         if self.first:
             self.is_sound = self.is_sound and (self.is_accepted or entry.get(_CONTINUES, False))
         self.is_accepted = (self.is_accepted and is_vouched) or any(
-            fingerprint in {each.fingerprint, each.previous_fingerprint} for each in members
+            fingerprint in {each.fingerprint, each.previous_fingerprint}
+            for each in members
+            if each.kind == "party"
         )
 
 
@@ -469,14 +487,22 @@ def _hash(line: str) -> str:
 
 def _signed(entry: Mapping[str, object], identity: Identity) -> str:
     """Return the line of an entry, with the signature of all before it."""
-    signature = identity.private_key.sign(_text(entry).encode(), _SIGNING)
-    return _text({**entry, _SIGNATURE: signature.hex()})
+    return _text({**entry, _SIGNATURE: _sign(_text(entry), identity)})
+
+
+def _sign(text: str, identity: Identity) -> str:
+    """Return a signature, in hexadecimal."""
+    r, s = decode_dss_signature(identity.private_key.sign(text.encode(), _SIGNING))
+    return encode_dss_signature(r, min(s, ORDER - s)).hex()
 
 
 def _is_signed(text: str, signature: str, key: object) -> bool:
     try:
         made = bytes.fromhex(signature)
         if not isinstance(key, ec.EllipticCurvePublicKey) or made.hex() != signature:
+            return False
+        _, s = decode_dss_signature(made)
+        if 2 * s > ORDER:
             return False
         key.verify(made, text.encode(), _SIGNING)
     except (ValueError, InvalidSignature):

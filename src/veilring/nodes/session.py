@@ -24,6 +24,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.errors import (
+    BudgetExhausted,
     Busy,
     Deadlock,
     EndpointClosed,
@@ -33,6 +34,7 @@ from veilring.errors import (
     PeerGivenUp,
     PeerLost,
     PeerSilent,
+    PolicyRefused,
     ProtocolViolation,
     SessionAborted,
     SessionTimeout,
@@ -377,7 +379,10 @@ class Session(Party):
             return
         if type(message) is Abort:
             self.was_aborted = self.was_aborted or self._lost is None
-            self.lose(sender, SessionAborted(sender, message.reason, message.culprit))
+            culprit = message.culprit
+            if culprit in self.parties and message.reason.startswith(_OWN):
+                culprit = sender
+            self.lose(sender, SessionAborted(sender, message.reason, culprit))
             return
         if message.kind == Open.kind and not self._has_opened and len(self.peers) > 1:
             self.fail(Tampered(self.peers, "opened a session under the name of another one"))
@@ -599,6 +604,8 @@ REFUSALS: Final = frozenset(
 """The reasons for which a party refuses to join a session. Only the opener is told."""
 # Reasons of which the party that gives them is the reporter, not the cause.
 _BLAMELESS: Final = frozenset({Busy.__name__, SessionTimeout.__name__, Tampered.__name__})
+# Reasons that only the party itself can have: no participant speaks for another one.
+_OWN: Final = (PolicyRefused.__name__, BudgetExhausted.__name__, StoreFailed.__name__)
 # Errors of a disk or a database, in our own terms: a peer does not know our libraries.
 _STORES: Final = (OSError, sqlite3.Error, MemoryError)
 # A kind of message as shown in an error; it comes from a peer.

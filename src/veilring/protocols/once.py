@@ -208,7 +208,9 @@ class OnceMember:
         payer = client or self.node.name
         name = "" if payer in self.member.parties else payer
         peer = "" if name else payer
-        asked = Asked(name, 0, None, None, PEERS_RESULT, peer, session, self.content)
+        asked = Asked(
+            name, 0, service=PEERS_RESULT, peer=peer, session=session, request=self.content
+        )
         with self.member.admitted(asked) as admitted:
             self._waiting.append(payer)
             try:
@@ -219,7 +221,9 @@ class OnceMember:
             finally:
                 self._waiting.remove(payer)
             if isinstance(answer, ResultReady):
-                admitted.refuse(f"budget: that of {answer.exhausted}")
+                whose = answer.exhausted
+                said = "" if whose in {payer, self.node.name} else ", as other members say"
+                admitted.refuse(f"budget: that of {whose}{said}")
             else:
                 admitted.answer(answer)
             return answer
@@ -301,9 +305,11 @@ class OnceMember:
         me, first = self.node.name, self.convener
         self.node.require((first,))
         answer = await self._run(partial(_request, size=self.once.size), PEERS_RESULT, first)
-        if isinstance(answer, ResultReady):
-            return ResultReady(exhausted=first) if answer.exhausted == me else answer
-        return None
+        if not isinstance(answer, ResultReady):
+            return None
+        if answer.exhausted not in self.member.parties:
+            raise ProtocolViolation(first, "names a party that is not a member")
+        return ResultReady(exhausted=first) if answer.exhausted == me else answer
 
     async def _run(self, role: Callable[..., Awaitable[_R]], service: str, peer: str) -> _R:
         """Play a role in a session with one member."""
@@ -360,8 +366,8 @@ class OnceMember:
             kept = self._find()
             payer = next((each for each in (*self._waiting, opener) if not self._refusal(each)), "")
             if kept is not None or not payer:
-                digest = b"" if kept is None else digest_of(kept)
-                await party.send(opener, ResultHeld(digest=digest))
+                with self.member.admitted(self._asked(opener)._replace(queries=0)):
+                    await party.send(opener, _held(kept))
                 if (await party.receive(ResultStart, sender=opener)).make:
                     raise ProtocolViolation(opener, "began a release that we cannot take part in")
                 return
@@ -407,8 +413,9 @@ class OnceMember:
         return self.till.keep(self.node.name, _RESULT, self.content, kept)
 
     async def _tell(self, party: Party, peer: str) -> None:
-        kept = self._find()
-        await party.send(peer, ResultHeld(digest=b"" if kept is None else digest_of(kept)))
+        asked = Asked("", 0, service=PEERS_HELD, peer=peer, session=party.session)
+        with self.member.admitted(asked):
+            await party.send(peer, _held(self._find()))
 
     async def _answer(self, party: Party, client: str) -> None:
         answer = await self.ask(client, party.session)
@@ -419,6 +426,10 @@ class OnceMember:
         await send_chunks(party, client, ResultBytes.of(answer))
         line = "%s sent its release to %s; it was paid for once, with epsilon %g"
         _log.info(line, self.node.name, client, self.till.price)
+
+
+def _held(kept: bytes | None) -> ResultHeld:
+    return ResultHeld(digest=b"" if kept is None else digest_of(kept))
 
 
 def result_client(terms: bytes, once: Once, price: float) -> Callable[..., Awaitable[Any]]:

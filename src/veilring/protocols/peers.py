@@ -349,6 +349,8 @@ class PeerMember:
     async def _join(self, party: Party, opener: str) -> None:
         self.node.require(self.parties)
         request = await party.receive(PeerRequest, sender=opener, due=_REQUEST_DUE)
+        if request.queries > self.membership.batch_max:
+            party.accuse(ProtocolViolation(opener, "announced more queries than a batch may have"))
         asked = Asked(request.client, request.queries, service=PEERS_JOIN, peer=opener)
         with self.admitted(asked) as admitted:
             announced = request.queries if self.membership.announced else None
