@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.data.sources import load
+from veilring.deployment import connecting
 from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
@@ -330,9 +331,10 @@ async def test_a_client_batches_queries_as_the_terms_require(
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["ring", "rank-search"])
 def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(
-    deploy: Deploy, system: str
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     """It labels queries, also from a pipe, readmits a dead party, and ends on SIGTERM with 0."""
+    monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.1,))
     ring = deploy(system)
     folder, words = ring.folder, ("ask", "client.toml", "queries.csv")
     ring.serve(*PARTIES)
