@@ -525,9 +525,11 @@ class SessionAborted(VeilringError):
     def __str__(self) -> str:
         if self.reason == "NotReady":
             return f"{self.by} is not ready: it is waiting for {self.culprit or 'other parties'}"
+        stopped = f"{self.reason}: {self.culprit or self.by} is shutting down"
         if self.reason == "PeerStopped":
-            stopped = f"{self.culprit or self.by} is shutting down"
-            return f"PeerStopped: {stopped}, or its user cancelled the session"
+            return f"{stopped}, or its user cancelled the session"
+        if self.reason == "Stopping":
+            return f"{stopped}; ask again once it is back"
         blame = f", blaming {self.culprit}" if self.culprit else ""
         ended = f"{self.by} aborted the session ({self.reason}{blame})"
         known = _EITHER | (_BLAMED if self.culprit else _BLAMELESS)

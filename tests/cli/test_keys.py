@@ -1,5 +1,6 @@
 """`veilring keys`: the files of all parties or none, and the roster made of their public parts."""
 
+import datetime as dt
 import os
 import stat
 import subprocess
@@ -117,3 +118,72 @@ def test_a_key_is_never_replaced_by_that_of_an_interrupted_command(tmp_path: Pat
     assert (tmp_path / "ada.key").read_bytes() == before
     assert (complete / "ada.key").exists()
     assert not (tmp_path / "bob.key").exists()
+
+
+UNTIL = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=30)
+
+
+def test_a_next_key_waits_beside_the_present_one_until_it_is_used(tmp_path: Path) -> None:
+    """Only its owner can read it, and no key is ever overwritten."""
+    done("keys", "new", *NAMES, "--out", tmp_path)
+    done("keys", "new", "clerk", "--client", "--out", tmp_path)
+    parts = [tmp_path / f"{name}.member.toml" for name in (*NAMES, "clerk")]
+    roster, key = tmp_path / "roster.toml", tmp_path / "ada.key"
+    done("keys", "roster", *parts, "--out", roster)
+    before, present = Roster.load(roster), key.read_bytes()
+    renew = ("keys", "renew", key, "--roster", roster)
+    assert "give the roster with --roster" in refused("keys", "renew", key)
+    assert "ada.key.new" in refused(*renew, "--use")
+    shown = done(*renew, "--until", str(UNTIL), "--days", "99")
+    following, after = tmp_path / "ada.key.new", Roster.load(tmp_path / "roster.toml.new")
+    assert stat.S_IMODE(following.stat().st_mode) == 0o600
+    assert load_identity(following).fingerprint in shown
+    assert after.hashes(UNTIL)[0].hex() in shown
+    ada, old = after.member("ada"), before.member("ada")
+    assert (ada.host, ada.port, ada.days_left(dt.datetime.now(dt.UTC))) == (old.host, old.port, 98)
+    assert (ada.previous, ada.previous_until) == (old.certificate, UNTIL)
+    assert after.members[1:] == before.members[1:]
+    assert key.read_bytes() == present
+    for words in (renew, (*renew, "--until", str(UNTIL), "--out", tmp_path / "other.toml")):
+        assert "a file that does not exist yet" in refused(*words)
+    assert not (tmp_path / "other.toml").exists()
+    assert "all members need a roster that accepts both keys" in refused(*renew, "--use")
+    renew = ("keys", "renew", key, "--roster", tmp_path / "roster.toml.new")
+    made = following.read_bytes()
+    (tmp_path / "ada.key.old").write_bytes(b"another")
+    assert "ada.key.old is an earlier key; remove it first" in refused(*renew, "--use")
+    (tmp_path / "ada.key.old").unlink()
+    (tmp_path / "ada.key.old").hardlink_to(key)  # as an interrupted command leaves it
+    done(*renew, "--use")
+    assert key.read_bytes() == made
+    assert (tmp_path / "ada.key.old").read_bytes() == present
+    assert not following.exists()
+    assert Roster.load(tmp_path / "ada.member.toml").members[0].fingerprint == ada.fingerprint
+    assert not list(tmp_path.glob("*.new.*"))
+
+
+def test_only_the_key_of_the_roster_is_renewed(tmp_path: Path) -> None:
+    """A key that is not in use yet has no next one."""
+    for folder in (tmp_path, tmp_path / "other"):
+        done("keys", "new", "ada", "--out", folder)
+    done("keys", "roster", tmp_path / "ada.member.toml", "--out", tmp_path / "roster.toml")
+    key = tmp_path / "other" / "ada.key"
+    said = refused("keys", "renew", key, "--roster", tmp_path / "roster.toml")
+    assert "other/ada.key is not the key of ada in" in said
+    assert not list(tmp_path.glob("**/*.new"))
+
+
+def test_a_new_roster_needs_only_the_public_parts_that_changed(tmp_path: Path) -> None:
+    """The others and the order are those of the roster before; nobody is added."""
+    done("keys", "new", *NAMES, "--out", tmp_path)
+    done("keys", "new", "bob", "cyd", "--port", "7320", "--out", tmp_path / "new")
+    parts = [tmp_path / f"{name}.member.toml" for name in NAMES]
+    before, after = tmp_path / "roster.toml", tmp_path / "after.toml"
+    done("keys", "roster", *parts, "--out", before)
+    words = ("--previous", before, "--until", str(UNTIL), "--out", after)
+    said = refused("keys", "roster", tmp_path / "new" / "cyd.member.toml", *words)
+    assert "the previous roster has other members" in said
+    done("keys", "roster", tmp_path / "new" / "bob.member.toml", *words)
+    whole = Roster.load(after)
+    assert whole.names == NAMES
+    assert [each.previous_until for each in whole.members] == [None, UNTIL]

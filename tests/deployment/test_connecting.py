@@ -3,19 +3,26 @@
 import asyncio
 import datetime as dt
 import logging
-import os
-import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from benchmarks.ports import reserve_ports
-from tests.deployment.commands import SECONDS, Deploy, call
+from tests.deployment.commands import Deploy, call
 
 from veilring.cli.app import EXIT_INPUT
 from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
-from veilring.deployment.connecting import Server, expiry_warnings
-from veilring.errors import HandshakeError
+from veilring.deployment.connecting import ClientConnection, Repeat, Server, expiry_warnings
+from veilring.errors import (
+    HandshakeError,
+    PeerLost,
+    ProtocolViolation,
+    SessionAborted,
+    VeilringError,
+)
+from veilring.nodes.party import Parties, Party
 from veilring.transport.roster import Identity, Member, Roster, make_identity, save_identity
 from veilring.transport.tls import LOOPBACK
 
@@ -136,10 +143,65 @@ def test_an_expired_certificate_of_its_own_is_a_wrong_file(deploy: Deploy) -> No
     assert said in owner.ended("serve", "owner.toml", code=EXIT_INPUT)
 
 
-def test_a_server_whose_terminal_closes_leaves_in_order(deploy: Deploy) -> None:
-    """SIGHUP ends it like SIGTERM: its peers get a goodbye, and the log has a line."""
-    owner = deploy("owner")
-    owner.serve("owner")
-    os.kill(owner.running["owner"].pid, signal.SIGHUP)
-    assert owner.running["owner"].wait(SECONDS) == 0
-    assert "owner is shutting down" in owner.log("owner")
+@pytest.mark.parametrize(
+    ("error", "is_unbegun", "is_loss"),
+    [
+        (SessionAborted("ada", "NotReady", "bob"), True, True),
+        (SessionAborted("ada", "Stopping"), True, True),
+        (PeerLost("ada", orderly=True), True, True),
+        (PeerLost("ada"), False, True),
+        (SessionAborted("ada", "PeerStopped", "bob"), False, True),
+        (SessionAborted("ada", "PeerLost", "bob"), False, True),
+        (SessionAborted("ada", "Busy"), False, False),
+        (SessionAborted("ada", "PolicyRefused.amount"), False, False),
+        (SessionAborted("ada", "BudgetExhausted"), False, False),
+        (SessionAborted("ada", "OtherTerms"), False, False),
+        (ProtocolViolation("ada", "lied"), False, False),
+    ],
+    ids=repr,
+)
+async def test_a_client_repeats_a_session_only_if_that_is_free(
+    error: VeilringError, is_unbegun: bool, is_loss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so after each pause, if nothing began or the same request is free; no refusal is."""
+    pauses, pair = (0.0, 0.001, 0.002), Parties(("client", "ada"))
+    monkeypatch.setattr(connecting, "REPEAT_PAUSES", pauses)
+
+    class Failing:
+        """A node whose sessions fail, up to a number."""
+
+        def __init__(self, failures: int, *, is_here: bool) -> None:
+            self.names = set[bytes]()
+            self.endpoint = SimpleNamespace(connected=("ada",) * is_here)
+            self._failures = failures
+
+        async def run(self, _role: object, session: bytes, parties: Parties) -> str:
+            assert parties == pair
+            self.names.add(session)
+            if len(self.names) > self._failures:
+                return "answer"
+            raise error
+
+    cases: list[tuple[Repeat, bool, bool]] = [
+        ("never", False, False),
+        ("never", True, False),
+        ("unbegun", True, is_unbegun),
+        ("free", True, is_loss),
+    ]
+    if isinstance(error, PeerLost):  # nothing was sent if the party was not there
+        cases += [("unbegun", False, True), ("free", False, True)]
+    for repeat, is_here, repeats in cases:
+        for failures in (1, len(pauses), len(pauses) + 1):
+            node: Any = Failing(failures, is_here=is_here)
+            asked = ClientConnection(node, pair, repeat).run(hear_all)
+            if repeats and failures <= len(pauses):
+                assert await asked == "answer"
+            else:
+                with pytest.raises(type(error)):
+                    await asked
+            assert len(node.names) == (min(failures, len(pauses)) if repeats else 0) + 1
+
+
+async def hear_all(_party: Party) -> str:
+    """Play a role that is never called."""
+    raise AssertionError

@@ -60,9 +60,9 @@ async def _say_nothing(_party: Party, opener: str) -> None:
 class _SilentService(Service):
     """A service that joins each session and sends nothing."""
 
-    def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, node: Node, offers: Mapping[str, Offer], *, patience: float = 0.0) -> None:
         silent = {name: replace(offer, play=_say_nothing) for name, offer in offers.items()}
-        super().__init__(node, silent)
+        super().__init__(node, silent, patience=patience)
 
 
 def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
@@ -83,6 +83,12 @@ def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command like `run_silently`, and blame party-1 when asked."""
     vars(node)["encode_standing"] = _lie
     run_silently(folder, words, output)
+
+
+def run_once(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, which reports the first error."""
+    connecting.__dict__["REPEAT_PAUSES"] = ()
+    commands.run(folder, words, output)
 
 
 def run_later_version(folder: Path, words: tuple[str, ...], output: Path) -> None:
@@ -123,7 +129,7 @@ class Diagnosed(Deployment):
 
     def ask(self, *words: str, body: Body | None = None) -> Command:
         """Run the client, or another command."""
-        return self.command(*(words or self.client), log="asked", body=body)
+        return self.command(*(words or self.client), log="asked", body=body or run_once)
 
     def fail(self) -> str:
         """Run the client, require that it fails without labels, and return its error."""

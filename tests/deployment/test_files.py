@@ -16,6 +16,7 @@ from tests.deployment.commands import PARTIES, SECONDS, Deploy
 from tests.deployment.members import all_served
 
 from veilring.data.npz import Vectors, write_vectors
+from veilring.deployment import connecting
 from veilring.deployment.duties import load_config_of
 from veilring.deployment.peers import MemberConfig, serve_member
 from veilring.errors import SessionAborted, StoreFailed
@@ -55,12 +56,19 @@ def full(path: Path, pid: int) -> Iterator[None]:
     ids=["owner", "votes"],
 )
 def test_a_party_with_a_failing_disk_ends_and_recovers(
-    deploy: Deploy, system: str, parties: tuple[str, ...], clients: tuple[str, str], fault: Fault
+    deploy: Deploy,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    system: str,
+    parties: tuple[str, ...],
+    clients: tuple[str, str],
+    fault: Fault,
 ) -> None:
     """It ends with exit code 1 and one sentence, the client learns why, and nothing is lost.
 
     Meanwhile the other parties, if any, pay for nothing, and repeat what was paid for.
     """
+    monkeypatch.setattr(connecting, "REPEAT_PAUSES", ())
     deployed, failing = deploy(system), parties[-1]
     if system == "votes":
         header, *rows = (deployed.folder / "queries.csv").read_text().splitlines()

@@ -235,7 +235,7 @@ MISTAKES: Final[Mapping[str, tuple[Plant, str, str]]] = {
     "a broken disk": (overwrite, "state", "damaged"),
     "a changed charge": (change_a_charge, "state", "damaged"),
     "other budgets than at the start": (*(change_the_budget, "state", "amend"),),
-    "a budget of a stranger": (configure("clients = { zoe = 1.0 }"), "state", "not clients"),
+    "a budget of a stranger": (configure("clients = { zoe = 1.0 }"), "clients", "not clients"),
     "a full disk": (fill_the_disk, "disk", "free some space"),
     "an address of another machine": (
         *(configure('listen = "203.0.113.7"'), "port", "use an address of this machine"),

@@ -1,7 +1,6 @@
 """Deployed parties that all hold rows: members that charge their ledgers, and their clients."""
 
 import csv
-import datetime as dt
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.data.sources import load
+from veilring.deployment import connecting
 from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
@@ -42,7 +42,7 @@ from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import System
 from veilring.randomness import Streams
-from veilring.transport.roster import Member, Roster, make_identity, save_identity
+from veilring.transport.roster import Roster
 
 EPSILON, BATCH = 3.0, 4.0
 
@@ -107,31 +107,6 @@ async def test_a_release_labels_any_queries_at_one_price(release: Deployment) ->
             "party-2 has less left than the 2 epsilon that the release costs."
         ]
         assert served.spent() == [5.5] * 3
-
-
-async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
-    """Members restart one after another, first with the new roster, and last with the new key."""
-    peers = written(tmp_path / "peers", PrivateKNN())
-    old, key = Roster.load(peers.folder / "roster.toml"), make_identity("party-1")
-    save_identity(key, tmp_path)
-    place = old.member("party-1")
-    moved = Member.of(key, place.host, place.port)
-    members = tuple(moved if each is place else each for each in old.members)
-    today = dt.datetime.now(dt.UTC).date()
-    new = Roster(members).replacing(old, today + dt.timedelta(days=2), today)
-    new.save(peers.folder / "new.toml")
-    async with all_served(peers.folder) as served:
-        first = await served.labels(0, 2)
-        for name in (*PARTIES, "client", "party-1"):
-            config = f"{name}.toml"
-            if "new.toml" in (peers.folder / config).read_text():
-                peers.edit(config, "party-1.key", str(tmp_path / "party-1.key"))
-            else:
-                peers.edit(config, "roster.toml", "new.toml")
-            if name in PARTIES:
-                await served.end(name)
-                await served.serve(name)
-            assert await served.labels(0, 2) == first
 
 
 async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None:
@@ -356,9 +331,10 @@ async def test_a_client_batches_queries_as_the_terms_require(
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["ring", "rank-search"])
 def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(
-    deploy: Deploy, system: str
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     """It labels queries, also from a pipe, readmits a dead party, and ends on SIGTERM with 0."""
+    monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.1,))
     ring = deploy(system)
     folder, words = ring.folder, ("ask", "client.toml", "queries.csv")
     ring.serve(*PARTIES)

@@ -270,6 +270,17 @@ def test_a_renewed_key_continues_the_trail(tmp_path: Path, keeper: Keeper) -> No
             verified(path, roster_of(stranger))
 
 
+def test_a_renewed_key_is_entered_without_an_event(tmp_path: Path, keeper: Keeper) -> None:
+    """Then the next process needs no roster that has the previous key."""
+    path, first = tmp_path / "ada.db", keeper.identity
+    with keeper.open(path) as (trail, _):
+        second = keeper.renew()
+        trail.renew_key()
+        trail.renew_key()  # which it has entered
+    assert [entry["kind"] for entry in entries_of(path)] == ["start", "key"]
+    assert verified(path, roster_of(second)).keys == (first.fingerprint, second.fingerprint)
+
+
 def test_a_key_without_its_predecessor_in_the_roster_needs_both_rosters(
     keeper: Keeper, kept: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

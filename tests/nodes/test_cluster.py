@@ -37,9 +37,9 @@ from veilring.nodes.ring import draw_ring
 from veilring.nodes.run import Outcome, join_outcomes
 from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
-from veilring.transport.connection import Links
 from veilring.transport.frames import frame_size
 from veilring.transport.handshake import ConnectionRefusal
+from veilring.transport.links import Links
 from veilring.transport.messages import encode
 from veilring.transport.roster import Identity
 from veilring.transport.tls import TlsEndpoint
@@ -299,10 +299,10 @@ async def test_a_connection_may_break_while_others_still_connect(
     start, objection = TlsEndpoint.start, Links.objection
     broken = asyncio.Event()
 
-    def late(self: Links, peer: str) -> ConnectionRefusal | None:
+    def late(self: Links, peer: str, *given: Any) -> ConnectionRefusal | None:
         if (self.me, peer) == ("ada", "cy") and not broken.is_set():
             return ConnectionRefusal("not yet", again=True)
-        return objection(self, peer)
+        return objection(self, peer, *given)
 
     async def breaking(identity: Identity, *args: Any, **options: Any) -> TlsEndpoint:
         endpoint = await start(identity, *args, **options)

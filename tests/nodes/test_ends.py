@@ -145,6 +145,7 @@ def test_an_abort_has_short_texts_and_blames_a_party_for_its_own_end_only() -> N
         (SessionAborted("cy", "SessionTimeout"), "SessionTimeout", ""),
         (SessionAborted("cy", "Tampered"), "Tampered", ""),
         (SessionAborted("cy", "OtherTerms"), "OtherTerms", "cy"),
+        (SessionAborted("cy", "Stopping"), "Stopping", "cy"),
         (SessionAborted("cy", "StoreFailed"), "StoreFailed", "cy"),
         (asyncio.CancelledError(), "PeerStopped", ""),
         (type("V" * 10_000, (VeilringError,), {})(), "V" * REASON_CHARACTERS_MAX, ""),

@@ -197,6 +197,48 @@ async def test_a_peer_that_leaves_with_its_answer_is_not_logged(
     assert ("answer for ada failed: ada left" in caplog.text) != answers
 
 
+async def test_a_service_that_stops_finishes_its_sessions_and_begins_no_more(nodes: Nodes) -> None:
+    """New sessions are refused with a reason that names the party, and nobody is accused."""
+    ready, go = asyncio.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with Service(nodes["bob"], OFFERS, patience=60.0) as service:
+            ready.set()
+            await asyncio.Event().wait()
+        assert service.counts.refused == {"Stopping": 2 * REFUSALS_MAX}
+
+    serving = asyncio.create_task(serve())
+    await ready.wait()
+    word = playing(lambda _: go.wait(), tell("bob"))
+    open_ = asyncio.create_task(nodes["ada"].run(opening(word, "wait", TERMS), bytes(16), PAIR))
+    await turns()
+    serving.cancel()
+    for number in range(1, 2 * REFUSALS_MAX + 1):
+        with pytest.raises(SessionAborted, match="Stopping: bob is shutting down; ask again once"):
+            await nodes["ada"].run(opening(greet, "greet", TERMS), number.to_bytes(16, "big"), PAIR)
+    go.set()
+    await open_
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+
+async def test_a_service_that_stops_has_limited_patience(nodes: Nodes) -> None:
+    """Then open sessions end at all parties, with an error that names the party that stops."""
+
+    async def serve() -> None:
+        async with Service(nodes["bob"], OFFERS, patience=0.01):
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    await turns()
+    role = opening(hear("bob"), "wait", TERMS)
+    open_ = asyncio.create_task(nodes["ada"].run(role, bytes(16), PAIR))
+    await turns()
+    serving.cancel()
+    with pytest.raises(SessionAborted, match="PeerStopped: bob is shutting down"):
+        await open_
+
+
 def request(number: int, service: str) -> bytes:
     """Encode a request for a session."""
     return encode(number.to_bytes(16, "big"), asking(service))

@@ -22,7 +22,7 @@ from tests.transport.towns import (
 )
 
 from veilring.errors import FrameError, HandshakeError, PeerLost, ProtocolViolation
-from veilring.transport import connection, listener
+from veilring.transport import links, listener
 from veilring.transport.frames import FRAME_BYTES_MAX, on_stream
 from veilring.transport.handshake import Greeting, Refuse, Welcome, greeting
 from veilring.transport.listener import bind
@@ -256,7 +256,7 @@ async def test_a_misbehaving_peer_is_refused_for_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A peer that was cut off is named, told so on reconnecting, and admitted later."""
-    monkeypatch.setattr(connection, "CUT_SECONDS", 3600.0)
+    monkeypatch.setattr(links, "CUT_SECONDS", 3600.0)
     carol.writer.write(struct.pack(">I", FRAME_BYTES_MAX + 1))
     loss = await lose(alice)
     assert (loss.orderly, type(loss.__cause__)) == (False, FrameError)
@@ -307,8 +307,8 @@ async def test_a_paused_peer_loses_nothing() -> None:
 
 async def test_endless_reconnecting_is_refused(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that connects and leaves in a loop is told that it does so too often."""
-    monkeypatch.setattr(connection, "CONNECTS_MAX", 2)
-    monkeypatch.setattr(connection, "CONNECTS_PER_SECOND", 1e-9)
+    monkeypatch.setattr(links, "CONNECTS_MAX", 2)
+    monkeypatch.setattr(links, "CONNECTS_PER_SECOND", 1e-9)
     async with town.start_all("alice") as endpoints:
         for _ in range(2):
             await pass_through(town, endpoints["alice"])

@@ -1,8 +1,10 @@
 """`veilring keys`: a key for each party, and the roster that names them all."""
 
+import contextlib
 import datetime as dt
 import os
 import shutil
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 _DRAFT: Final = ".keys-draft-"
 _COMPLETE: Final = ".keys-complete-"
 """The beginnings of the names of the hidden folder in which keys are written, before and after."""
+_OLD: Final = ".old"
+"""The ending of the file of a party's key before the present one."""
 
 keys_app = group_of(
     "Make keys and rosters. Each party makes its own key and shares only the public part."
@@ -159,20 +163,174 @@ def make_roster(
     equal rosters, and parties with different rosters refuse each other.
 
     To change keys while the parties run, give the roster that the new one replaces with --previous,
-    and the last day on which its keys are accepted with --until.
+    and the last day on which its keys are accepted with --until. Then only the public parts of the
+    members with new keys are needed: the others, and the order, are those of that roster.
     """
     from veilring.errors import InputError
     from veilring.transport.roster import Roster
 
-    if out.exists():
-        raise InputError("--out", out, "a file that does not exist yet")
+    _require_new("--out", out)
     whole = Roster(tuple(member for path in members for member in _load(path).members))
     if (previous is None) != (until is None):
         raise InputError.because("give --previous and --until together", field="--previous")
     if previous and until:
-        whole = whole.replacing(_load(previous), until.date(), _today())
+        whole = _rotating(_load(previous), whole.members, until)
     whole.save(out)
     _describe(whole)
+
+
+def _rotating(before: "Roster", changed: "Sequence[Member]", until: dt.datetime) -> "Roster":
+    """Return a roster with some members changed, whose previous keys are accepted up to a day."""
+    from dataclasses import replace
+
+    from veilring.transport.roster import Roster
+
+    given = {member.name: member for member in changed}
+    members = [
+        given.pop(each.name, replace(each, previous="", previous_until=None))
+        for each in before.members
+    ]
+    whole = Roster((*members, *given.values()))
+    return whole.replacing(before, until.date(), _today())
+
+
+def _require_new(field: str, path: Path) -> None:
+    from veilring.errors import InputError
+
+    if path.exists():
+        raise InputError(field, path, "a file that does not exist yet")
+
+
+@keys_app.command("renew")
+def renew_key(
+    config: Annotated[
+        Path, typer.Argument(help="Configuration or key file of the party.", metavar="CONFIG|KEY")
+    ],
+    *,
+    roster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="ROSTER.TOML", help="Roster in use. Default: that of the configuration."
+        ),
+    ] = None,
+    until: Annotated[
+        dt.datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"],
+            help="Also write a new roster, with the present key accepted up to this day (UTC).",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="New roster. Default: ROSTER.TOML.new.")
+    ] = None,
+    days: Annotated[int, typer.Option(help="Validity of the certificate, in days.")] = 365,
+    use: Annotated[
+        bool, typer.Option("--use", help="Put the next key in the place of the present one.")
+    ] = False,
+) -> None:
+    """Make the next key of a party beside its present one, or change to it.
+
+    Writes KEY.new, which must stay on its machine, and KEY.member.toml.new for the person who makes
+    the roster. Nothing that the party uses changes: it runs on with its present key. Then, while
+    all members run:
+
+    1. Make a roster that accepts both keys: with --until here, or with `veilring keys roster
+    --previous ROSTER.TOML --until DAY`.
+
+    2. Give it to all members and clients. Each party reads it on SIGHUP (`systemctl reload`).
+
+    3. Run this command with --use, and send SIGHUP to the party. In one step, KEY becomes the next
+    key; the present one is kept as KEY.old until you remove it.
+
+    For example:
+
+        veilring keys renew ada.toml --until 2030-06-30
+
+        veilring keys renew ada.toml --use
+    """
+    from veilring.errors import InputError
+    from veilring.transport.roster import (
+        NEXT,
+        Member,
+        Roster,
+        load_identity,
+        make_identity,
+        save_key,
+    )
+
+    key, named = _files_of(config)
+    roster = roster or named
+    if roster is None:
+        raise InputError.because("give the roster with --roster, or a configuration", field="KEY")
+    present, before, following = load_identity(key), _load(roster), Path(f"{key}{NEXT}")
+    if use:
+        _use(key, following, before)
+        return
+    old = before.member(present.name)
+    if old.fingerprint != present.fingerprint:
+        raise InputError.because(
+            f"{key} is not the key of {old.name} in {roster}; change to that one first", field="KEY"
+        )
+    identity = make_identity(old.name, valid_days=days)
+    member = Member.of(identity, old.host, old.port, old.kind)
+    new = _rotating(before, [member], until) if until else None
+    out = out or Path(f"{roster}{NEXT}")
+    if new:
+        _require_new("--out", out)
+    _require_new("path", following)
+    public = Path(f"{_public(key)}{NEXT}")
+    Roster((member,)).save(public)  # an interrupted command may have left one
+    save_key(identity, following)
+    typer.echo(f"{following}: the next private key; keep it on this machine")
+    typer.echo(f"{public}: the public part; send it to the person who makes the roster")
+    typer.echo(f"fingerprint {member.fingerprint}")
+    if new:
+        new.save(out)
+        typer.echo(f"{out}: the new roster; give it to all members and clients, then run --use")
+        _describe(new)
+
+
+def _public(key: Path) -> Path:
+    return key.with_suffix(".member.toml")
+
+
+def _files_of(path: Path) -> tuple[Path, Path | None]:
+    """Return the files of a party's key and roster."""
+    if path.suffix != ".toml":
+        return path, None
+    from veilring.deployment import load_config
+
+    config = load_config(path)
+    return Path(config.identity), Path(config.roster)
+
+
+def _use(key: Path, following: Path, roster: "Roster") -> None:
+    """Put the next key in the place of the present one, which is kept under another name."""
+    from veilring.config import missing_file
+    from veilring.errors import InputError
+    from veilring.privacy.files import sync_folder
+    from veilring.transport.roster import NEXT, load_identity
+
+    if not following.exists():
+        raise missing_file(following, "KEY")
+    identity, kept = load_identity(following), Path(f"{key}{_OLD}")
+    member = roster.member(identity.name)
+    if member.fingerprint != identity.fingerprint:
+        raise InputError.because(
+            f"the roster has another key of {member.name} than {following}; all members need a"
+            " roster that accepts both keys first",
+            field="--use",
+        )
+    if kept.exists() and not kept.samefile(key):  # unless this was interrupted
+        raise InputError.because(f"{kept} is an earlier key; remove it first", field="--use")
+    kept.unlink(missing_ok=True)
+    os.link(key, kept)
+    following.replace(key)
+    with contextlib.suppress(FileNotFoundError):
+        Path(f"{_public(key)}{NEXT}").replace(_public(key))
+    sync_folder(key.parent)
+    typer.echo(f"{key}: the key from now on; send SIGHUP to the party, or restart it")
+    typer.echo(f"{kept}: the key before; remove it when the party uses the new one")
 
 
 @keys_app.command("show")

@@ -170,6 +170,10 @@ def _show(status: "StatusReport") -> None:
     soonest = sorted(status["certificate_days"].items(), key=lambda each: each[1])
     more = f" and {len(soonest) - _NAMES_SHOWN:,} more" if len(soonest) > _NAMES_SHOWN else ""
     typer.echo(f"certificates  days left: {_listed(dict(soonest[:_NAMES_SHOWN]))}{more}")
+    if previous := status["previous_key_days"]:
+        typer.echo(f"previous keys days left: {_listed(previous)}")
+    if status["next_key"]:
+        typer.echo("next key      waits beside the present one: see `veilring keys renew --use`")
     if status["last_error"] is not None:
         ago, text = status["last_error"]
         typer.echo(f"last error    {dt.timedelta(seconds=round(ago))} ago: {text}")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from veilring.deployment import Config
     from veilring.deployment.places import Near, PlacesClientConfig
     from veilring.deployment.prediction import RecordsAdministratorConfig
+    from veilring.deployment.reloading import Reloads
     from veilring.deployment.survey_client import Submitted
 
 records_app = group_of("Change the records of a running prediction server.")
@@ -138,11 +139,14 @@ def serve_command(
         typer.Option("--log-format", help="Format of the log's lines: text, or JSON objects."),
     ] = "text",
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        typer.Option("--log-level", help="Lowest level of the log's lines."),
-    ] = "info",
+        Literal["debug", "info", "warning", "error"] | None,
+        typer.Option(
+            "--log-level",
+            help="Lowest level of the log's lines. Default: that of the configuration.",
+        ),
+    ] = None,
 ) -> None:
-    """Run one party of a deployment until Ctrl-C, SIGTERM or SIGHUP.
+    """Run one party of a deployment until Ctrl-C or SIGTERM.
 
     The configuration names the role. For a member of a ring that answers private kNN queries:
 
@@ -158,6 +162,9 @@ def serve_command(
     Under systemd, a unit of the type `notify` is started once the party is ready. To try it on one
     machine, `veilring deploy peers wine --out DIR` writes all files of a small ring.
 
+    On SIGHUP the party reads its roster, key, policy and log level again, while it runs. A mistake
+    in them is logged and changes nothing. If its terminal closes, it ends.
+
     A party that stores reports, or charges an epsilon, also has durable state: a ledger, a store or
     records. `veilring state new ada.toml` creates it, once; the party does not start without it.
     Never delete it.
@@ -172,33 +179,59 @@ def serve_command(
     from veilring.cli.operate import log_to_stderr
     from veilring.deployment import load_config
     from veilring.deployment import serve as serve_role
+    from veilring.deployment.config import ServerConfig
+    from veilring.deployment.reloading import Reloads
     from veilring.nodes.service import party_loop
 
+    def read() -> "Config":
+        loaded = load_config(config)
+        return loaded.model_copy(update={"log_level": log_level}) if log_level else loaded
+
     log_to_stderr(log_format)
-    logging.getLogger("veilring").setLevel(log_level.upper())
-    role = serve_role(load_config(config))
+    loaded = read()
+    role = serve_role(loaded)
+    if isinstance(loaded, ServerConfig):
+        logging.getLogger("veilring").setLevel(loaded.log_level.upper())
     with asyncio.Runner(loop_factory=party_loop()) as runner:
-        runner.run(_serve_until_signal(role))
+        runner.run(_serve_until_signal(role, Reloads(read)))
 
 
-async def _serve_until_signal(role: Coroutine[Any, Any, None]) -> None:
-    """Serve until the first signal, then shut down in order."""
+async def _serve_until_signal(role: Coroutine[Any, Any, None], reloads: "Reloads") -> None:
+    """Serve until a signal to end, then shut down in order; read the files again on SIGHUP."""
     import asyncio
     import contextlib
     import signal
 
+    reloads.current.set(reloads)
     serving = asyncio.create_task(role)
-    loop = asyncio.get_running_loop()
-    # SIGHUP comes from a terminal that closes; `nohup` makes a command ignore it.
-    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    loop, had_terminal = asyncio.get_running_loop(), _has_terminal()
+
+    def hang_up() -> None:
+        # A terminal that closes sends SIGHUP, too; `nohup` makes a command ignore it.
+        if had_terminal and not _has_terminal():
+            serving.cancel()
+        else:
+            reloads.requested.set()
+
     with contextlib.ExitStack() as handlers:
-        for sign in ends:
+        for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(sign) != signal.SIG_IGN:
-                loop.add_signal_handler(sign, serving.cancel)
+                loop.add_signal_handler(sign, hang_up if sign == signal.SIGHUP else serving.cancel)
                 # uvloop leaves its handlers behind when it closes.
                 handlers.callback(loop.remove_signal_handler, sign)
         with contextlib.suppress(asyncio.CancelledError):
             await serving
+
+
+def _has_terminal() -> bool:
+    """Return whether the process has a controlling terminal, which has not closed."""
+    import os
+
+    try:
+        os.close(os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def ask_command(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import tomli_w
 from pydantic import Field, ValidationError
@@ -230,11 +230,13 @@ class ServerConfig(TermsConfig):
             this file for a role without state, with the ending `.sock`.
         policy: The file of this party's own policy. Without one, it takes part in everything that
             the terms allow.
+        log_level: The lowest level of the lines of its log.
     """
 
     listen: AnAddress = LOOPBACK
     socket: FilePath = ""
     policy: FilePath = ""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class QueryingConfig(TermsConfig):

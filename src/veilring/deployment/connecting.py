@@ -4,32 +4,42 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from logging import Logger, getLogger
-from typing import Any, Final, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
-from veilring.deployment.status import (
-    READY,
-    STOPPING,
-    Clock,
-    ReadTotals,
-    Status,
-    notify_systemd,
-    utc_now,
-)
-from veilring.errors import HandshakeError, SessionAborted
+from veilring.deployment.reloading import Reloads
+from veilring.deployment.status import STOPPING, Clock, ReadTotals, Status, notify_systemd, utc_now
+from veilring.errors import HandshakeError, NotReady, PeerLost, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
+from veilring.nodes.session import IS_STOPPING
 from veilring.randomness import Streams
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import NEXT, Member, Roster
 from veilring.transport.tls import TlsEndpoint, expected_peers
 
 # a person is waiting for the answer
 CLIENT_CONNECT_SECONDS: Final = 10.0
+
+# A party that restarts is back within a few seconds: it reads its rows, and the parties dial each
+# other again within two. A person waits for these 7.5 s in all.
+REPEAT_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
+Repeat = Literal["never", "unbegun", "free"]
+"""Which failed sessions a client repeats: none; those in which no party has taken part; or also
+those that broke off, because an equal request costs and reveals nothing more. It then gives its
+role the same values again."""
+# The reasons of aborts before any party had taken part, and those in the middle of a session.
+_BEFORE: Final = frozenset({NotReady.__name__, IS_STOPPING})
+_AMID: Final = frozenset({PeerLost.__name__, "PeerStopped"})
+
+# The time for which a party that stops finishes open sessions, whose ε may be spent already. Docker
+# kills a container 10 s after its signal.
+STOP_SECONDS: Final = 8.0
 
 # The parties of a deployment are started by different people on different machines: a member waits
 # a day for the others before it gives up and names the missing ones.
@@ -102,7 +112,7 @@ class Meeting:
                 said = loop.time()
                 self._remind(absent)
             await self._change(min(end, said + REMIND_SECONDS))
-        notify_systemd(READY)
+        self._status.tell_ready()
 
     async def stay(self, end: Awaitable[object]) -> None:
         """Wait for an end, and log the missing parties once a minute."""
@@ -162,15 +172,15 @@ def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[Expiry]
             if days <= EXPIRY_WARNING_DAYS:
                 sentence = (
                     f"the previous key of {member.name} is accepted until {member.previous_until}"
-                    f" (days left: {days}); restart {member.name} with its new key by then"
+                    f" (days left: {days}); let {member.name} use its new key by then"
                 )
                 said.append(Expiry.of(days, sentence))
     return said
 
 
-async def _keep_warning(members: Sequence[Member], log: Logger, clock: Clock) -> None:
+async def _keep_warning(endpoint: TlsEndpoint, log: Logger, clock: Clock) -> None:
     while True:
-        for warning in expiry_warnings(members, clock()):
+        for warning in expiry_warnings(endpoint.roster.members, clock()):
             log.log(warning.level, "%s", warning.sentence)
         await asyncio.sleep(EXPIRY_CHECK_SECONDS)
 
@@ -180,10 +190,17 @@ class Server:
 
     Args:
         log: The log for its start, its end, and certificates that will expire.
+        reload: Reads its files again while it runs; without it, they are read once.
     """
 
-    def __init__(self, config: ServerConfig, log: Logger, clock: Clock = utc_now) -> None:
-        self.clock = clock
+    def __init__(
+        self,
+        config: ServerConfig,
+        log: Logger,
+        clock: Clock = utc_now,
+        reload: Callable[[Reloads, TlsEndpoint], Awaitable[None]] | None = None,
+    ) -> None:
+        self.clock, self._reload = clock, reload
         self.identity, self.roster = load_credentials(config)
         self.name = self.identity.name
         require_party(self.roster, "identity", self.name)
@@ -213,10 +230,11 @@ class Server:
         )
         node = Node(endpoint, Streams(), seconds=self._limits.served, limits=self._limits)
         running = self._running(endpoint, totals)
-        async with node, Service(node, offers) as service, running as status:
+        service = Service(node, offers, patience=STOP_SECONDS)
+        async with node, service, running as status:
             status.service = service
             self._log.info("%s is ready%s", node.name, kept and f": {kept}")
-            notify_systemd(READY)
+            status.tell_ready()
             yield
 
     @asynccontextmanager
@@ -245,9 +263,14 @@ class Server:
     async def _running(
         self, endpoint: TlsEndpoint, totals: ReadTotals | None
     ) -> AsyncIterator[Status]:
-        """Warn each day of certificates that will expire, tell the status, and log the end."""
-        warning = asyncio.create_task(_keep_warning(self.roster.members, self._log, self.clock))
-        status = Status(self._config.role, endpoint, self.roster, totals, self.clock)
+        """Warn each day of certificates that will expire, tell the status, and log the end.
+
+        Read the files again when that is requested.
+        """
+        status = Status(self._config.role, endpoint, totals, self.clock, self._has_next_key)
+        tasks = [asyncio.create_task(_keep_warning(endpoint, self._log, self.clock))]
+        if reloads := Reloads.current.get():
+            tasks.append(asyncio.create_task(self._keep_reloading(reloads, endpoint, status)))
         try:
             async with status.served(self._config.socket, self._log):
                 yield status
@@ -256,19 +279,59 @@ class Server:
             notify_systemd(STOPPING)
             raise
         finally:
-            warning.cancel()
+            for task in tasks:
+                task.cancel()
+
+    async def _keep_reloading(
+        self, reloads: Reloads, endpoint: TlsEndpoint, status: Status
+    ) -> None:
+        while self._reload is not None:
+            await reloads.requested.wait()
+            reloads.requested.clear()
+            with status.reloading():
+                await self._reload(reloads, endpoint)
+
+    def _has_next_key(self) -> bool:
+        return Path(f"{self._config.identity}{NEXT}").is_file()
 
 
 class ClientConnection:
     """A client's connection to one party."""
 
-    def __init__(self, node: Node, pair: Parties) -> None:
-        self._node, self._pair = node, pair
+    def __init__(self, node: Node, pair: Parties, repeat: Repeat) -> None:
+        self._node, self._pair, self._repeat = node, pair, repeat
 
     async def run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:
-        """Play a role in a session of its own, and return its result."""
+        """Play a role in a session of its own, and return its result.
+
+        While a party restarts, the session is repeated after each of `REPEAT_PAUSES`, as far as the
+        connection allows it. A refusal is final.
+        """
+        for pause in REPEAT_PAUSES:
+            is_here = self._pair[1] in self._node.endpoint.connected
+            try:
+                return await self._run(role, *given, **public)
+            except (PeerLost, SessionAborted) as error:
+                has_begun = is_here and not _is_before(error)
+                may_follow = has_begun and self._repeat == "free" and _is_loss(error)
+                if self._repeat == "never" or (has_begun and not may_follow):
+                    raise
+                _client_log.warning("%s; asking again in %g s", error, pause)
+            await asyncio.sleep(pause)
+        return await self._run(role, *given, **public)
+
+    async def _run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:
         session = Streams().token("session")
         return await self._node.run(role, session, self._pair, *given, **public)
+
+
+def _is_before(error: PeerLost | SessionAborted) -> bool:
+    """Return whether no party had taken part: one that leaves in order has ended what it began."""
+    return error.orderly if isinstance(error, PeerLost) else error.reason in _BEFORE
+
+
+def _is_loss(error: PeerLost | SessionAborted) -> bool:
+    return isinstance(error, PeerLost) or error.reason in _AMID
 
 
 class Client:
@@ -282,12 +345,17 @@ class Client:
 
     @asynccontextmanager
     async def connect(
-        self, terms: Mapping[str, str] | None = None, *, seconds: float = CLIENT_CONNECT_SECONDS
+        self,
+        terms: Mapping[str, str] | None = None,
+        *,
+        seconds: float = CLIENT_CONNECT_SECONDS,
+        repeat: Repeat = "never",
     ) -> AsyncIterator[ClientConnection]:
         """Connect to the party for as long as the context lasts.
 
         Args:
             terms: The client's terms, key by key; a party with different ones refuses it.
+            repeat: Which sessions that failed are repeated.
 
         Raises:
             HandshakeError: If the party cannot be reached within that time.
@@ -302,7 +370,8 @@ class Client:
         limits = self._limits
         async with Node(endpoint, Streams(), seconds=limits.client, limits=limits) as node:
             try:
-                yield ClientConnection(node, Parties((self._identity.name, self.server)))
+                pair = Parties((self._identity.name, self.server))
+                yield ClientConnection(node, pair, repeat)
             except SessionAborted as error:
                 if error.reason in _HINTS:
                     direct, passed_on = _HINTS[error.reason]

@@ -95,6 +95,9 @@ def _metrics(status: StatusReport) -> Iterator[Metric]:
     yield metric("refusals_total", "Refusals, by reason", {**refused}, "reason")
     days = {**status["certificate_days"]}
     yield metric("certificate_days_left", "Whole days until a certificate ends", days, "member")
+    previous, about = {**status["previous_key_days"]}, "Days for which a previous key is accepted"
+    yield metric("previous_key_days_left", about, previous, "member")
+    yield metric("next_key_waits", "Whether a next key is not in use yet", {"": status["next_key"]})
     if budget is not None:
         for what in ("spent", "left"):
             amount, about = {budget["unit"]: budget[what]}, f"Budget {what}"

@@ -36,7 +36,7 @@ from veilring.deployment.config import (
     name_of,
     read_terms,
 )
-from veilring.deployment.connecting import Client
+from veilring.deployment.connecting import STOP_SECONDS, Client, Repeat
 from veilring.deployment.policy import USAGE, Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
@@ -265,6 +265,7 @@ class MemberStart(Start[MemberConfig]):
     @override
     def files(self) -> Iterator[Step]:
         yield "rows", lambda: self.own
+        yield "clients", lambda: _budgets(self.config, self.terms.budget, self.server.roster)
 
     @override
     def open_copy(self) -> bool:
@@ -320,7 +321,8 @@ async def serve_member(
             kept = membership.keep(rows, file)
         async with start.server.meet(terms.keys, totals) as met:
             member = take_part(met.node, till)
-            async with Service(met.node, member.offers()) as service:
+            offers = member.offers()
+            async with Service(met.node, offers, patience=STOP_SECONDS) as service:
                 met.watch(service)
                 await met.all_here()
                 _log.info("%s is ready", met.node.name)
@@ -440,7 +442,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
         result = await fetch_result(client, terms, membership.once)
         labels = membership.labels(result, features)
     else:
-        labels = await _ask_batches(client, terms, features, membership.batch_max)
+        labels = await _ask_batches(client, terms, features, membership)
     return {**kept, "label": list(map(str, terms.encoded.named(labels)))}
 
 
@@ -462,11 +464,16 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
     return once.model(await fetch_result(client, terms, once))
 
 
-async def _ask_batches(client: Client, terms: PeerTerms, features: Floats, size: int) -> Ints:
+async def _ask_batches(
+    client: Client, terms: PeerTerms, features: Floats, membership: Membership
+) -> Ints:
+    size, remembers = membership.batch_max, membership.memory is not None
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
     role = peer_client(terms.digest, terms.encoded.label_count, price)
     labels = np.zeros(len(features), dtype=np.int64)
-    async with client.connect(terms.keys) as connection:
+    # parties that remember queries refuse a repetition that reveals more
+    repeat: Repeat = "free" if remembers and not price else "unbegun"
+    async with client.connect(terms.keys, repeat=repeat) as connection:
         for first in range(0, len(features), size):
             batch = slice(first, first + size)
             labels[batch] = await connection.run(role, features[batch])
@@ -476,7 +483,8 @@ async def _ask_batches(client: Client, terms: PeerTerms, features: Floats, size:
 async def fetch_result(client: Client, terms: MemberTerms, once: Once) -> Any:  # noqa: ANN401  (the system's own)
     """Return the party's result, which it makes now with its peers if necessary."""
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
-    async with client.connect(terms.keys) as connection:
+    repeat: Repeat = "unbegun" if price else "free"  # the same rows have the same totals
+    async with client.connect(terms.keys, repeat=repeat) as connection:
         return await connection.run(result_client(terms.digest, once, price))
 
 

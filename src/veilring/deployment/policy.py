@@ -326,6 +326,12 @@ class Gate:
                 self.trail.append(_POLICY, {"policy": policy and policy.limits})
         self.policy = policy
 
+    def renew_key(self) -> None:
+        """Enter another key of the party in its trail, if it keeps one."""
+        if self.trail is not None:
+            with self.storing():
+                self.trail.renew_key()
+
     @contextmanager
     def __call__(self, asked: Asked) -> Iterator[Admitted]:
         """Admit a request, as an `Admission` does."""
@@ -363,10 +369,10 @@ class Gate:
 
     def _decide(self, admitted: "_Admitted", request: Request) -> None:
         """Reserve what a request uses, or refuse it."""
-        if self.policy is None:
+        policy, now = self.policy, self.clock()  # the policy may change meanwhile
+        if policy is None:
             return
-        now = self.clock()
-        decision = decide(self.policy, request, self._usage(now), now)
+        decision = decide(policy, request, self._usage(now), now)
         if decision.about:
             admitted.refuse(decision.rule)
             raise PolicyRefused(self._me, decision.about, decision.rule)

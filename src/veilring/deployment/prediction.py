@@ -369,7 +369,8 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     block, labels = config.block or rules.fitting, list[str]()
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]
-    async with client.connect(terms.keys) as connection:
+    # the ledger answers an equal block
+    async with client.connect(terms.keys, repeat="free") as connection:
         role = opening(label_queries, PREDICT, terms.digest)
         status = opening(request_status, STATUS, terms.digest)
         left, answered = await connection.run(status, keys)

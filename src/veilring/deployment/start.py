@@ -29,6 +29,7 @@ from veilring.deployment.policy import (
     open_admission,
     read_policy,
 )
+from veilring.deployment.reloading import Marks, marks_of, reload
 from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
 from veilring.deployment.trail import TRAIL, Trail
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
@@ -51,6 +52,8 @@ FREE_BYTES_MIN: Final = 8 << 20
 _MIB: Final = 1 << 20
 # The shortest limit among systems: that of macOS, less its final zero.
 SOCKET_BYTES_MAX: Final = 103
+# The checks of the key, the roster and the policy, also against the rest of the configuration.
+_CHECKED_AGAIN: Final = ("identity", "clock", "policy", "clients", "quotas", "administrators")
 # A state file that is this much younger than the present shows a clock that was set back.
 _CLOCK_SLACK: Final = dt.timedelta(hours=1)
 
@@ -77,11 +80,12 @@ class Start(Generic[C]):
 
     def __init__(self, config: C, log: logging.Logger, clock: Clock = utc_now) -> None:
         self.config, self.log, self._clock = config, log, clock
+        self.marks = Marks()
 
     @cached_property
     def server(self) -> Server:
         """The party's key and roster."""
-        return Server(self.config, self.log, self._clock)
+        return Server(self.config, self.log, self._clock, partial(reload, self))
 
     @cached_property
     def terms(self) -> Terms:
@@ -115,9 +119,10 @@ class Start(Generic[C]):
             with as_store_failed(f"the {TRAIL.name} failed"):
                 trail = Trail(file, self.server, self.terms.digest)
         self.log.info("the trail of %s: %s", self.server.name, self._trail())
-        return open_admission(
+        self.gate = open_admission(
             self.server, self.policy, self.request, self.log, file=file, trail=trail
         )
+        return self.gate
 
     def files(self) -> Iterator[Step]:
         """Yield the checks of the party's own files, after those of its key and its terms."""
@@ -133,8 +138,15 @@ class Start(Generic[C]):
 
     def begin(self) -> None:
         """Make the checks before serving; the first error ends them."""
+        self.marks = marks_of(self.config)
         for _, step in self._own():
             step()
+
+    def check_again(self) -> None:
+        """Make those checks that depend on what may change while the party runs."""
+        for name, step in self._own():
+            if name in _CHECKED_AGAIN:
+                step()
 
     def _own(self) -> Iterator[Step]:
         yield "identity", self._identity

@@ -12,8 +12,9 @@ import os
 import socket
 import sqlite3
 import stat
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from logging import Logger
@@ -24,13 +25,13 @@ from veilring.errors import InputError
 from veilring.nodes.service import Service
 from veilring.privacy.ledger import AnalystTotal, Totals
 from veilring.transport.pacing import loop_time
-from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
 # A probe of Kubernetes waits for one second by default; a party that computes answers a bit later.
 STATUS_SECONDS: Final = 5.0
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
+RELOADING: Final = "RELOADING=1\nMONOTONIC_USEC={}"
 """Messages to systemd: see `sd_notify(3)`."""
 _SOCKET_MODE: Final = 0o600
 _CONNECTIONS: Final = "connection"
@@ -61,7 +62,11 @@ class StatusReport(TypedDict):
         waiting_for: The parties that are not connected, with their addresses and the reasons.
         uptime: In seconds.
         refusals: The number of refused requests by their reason, and of refused connections.
-        certificate_days: The whole days until each member's certificate ends.
+        certificate_days: The whole days until each member's certificate ends; of the party itself,
+            of the certificate that it uses.
+        previous_key_days: The days for which the previous key of a member is still accepted.
+        next_key: Whether the party's next key lies beside the present one: see `veilring keys
+            renew`.
         budget: The `Totals` of its ledger, with what is left; none if it has none.
         last_error: The last failed session, and how many seconds ago it ended.
     """
@@ -75,6 +80,8 @@ class StatusReport(TypedDict):
     sessions: Sessions
     refusals: dict[str, int]
     certificate_days: dict[str, int]
+    previous_key_days: dict[str, int]
+    next_key: bool
     budget: dict[str, Any] | None
     last_error: tuple[float, str] | None
 
@@ -84,6 +91,7 @@ class Status:
 
     Args:
         totals: Returns the totals of its ledger, if it has one.
+        has_next_key: Returns whether its next key lies beside the present one.
 
     Attributes:
         service: The service that answers requests, once it does.
@@ -93,13 +101,28 @@ class Status:
         self,
         role: str,
         endpoint: TlsEndpoint,
-        roster: Roster,
         totals: ReadTotals | None,
-        clock: Clock = utc_now,
+        clock: Clock,
+        has_next_key: Callable[[], bool],
     ) -> None:
-        self._role, self._endpoint, self._roster = role, endpoint, roster
+        self._role, self._endpoint, self._has_next_key = role, endpoint, has_next_key
         self._totals, self._clock, self._since = totals, clock, loop_time()
+        self._told_ready = False
         self.service: Service | None = None
+
+    def tell_ready(self) -> None:
+        """Tell systemd that the party is ready."""
+        self._told_ready = True
+        notify_systemd(READY)
+
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Tell systemd that the party reads its files again, and then that it is ready again."""
+        if self._told_ready:
+            notify_systemd(RELOADING.format(time.monotonic_ns() // 1_000))
+        yield
+        if self._told_ready:
+            notify_systemd(READY)
 
     async def report(self) -> StatusReport:
         """Return the present status."""
@@ -108,6 +131,8 @@ class Status:
             with contextlib.suppress(InputError, sqlite3.Error):  # it is closed, or its disk fails
                 budget = _budget(await asyncio.to_thread(self._totals))  # a charge may hold it
         now, absent = self._clock(), self._endpoint.absent()
+        members = self._endpoint.roster.members
+        own = {self._endpoint.name: (self._endpoint.expires - now).days}
         counts = None if self.service is None else self.service.counts
         refusals = {_CONNECTIONS: self._endpoint.refused} if self._endpoint.refused else {}
         error = None if counts is None else counts.last_error
@@ -124,7 +149,13 @@ class Status:
                 failed=dict(counts.failed) if counts else {},
             ),
             refusals={**(counts.refused if counts else {}), **refusals},
-            certificate_days={each.name: each.days_left(now) for each in self._roster.members},
+            certificate_days={each.name: each.days_left(now) for each in members} | own,
+            previous_key_days={
+                each.name: (each.previous_until - now.date()).days
+                for each in members
+                if each.previous_until and each.accepts_previous(now.date())
+            },
+            next_key=self._has_next_key(),
             budget=budget,
             last_error=None
             if error is None

@@ -166,6 +166,11 @@ class Trail:
             repeats.pop(same, None)  # so that the oldest is the first
             repeats[same] = _Repeats(number, self._server.clock())
 
+    def renew_key(self) -> None:
+        """Enter another key of the party at once, while the key before it can vouch for it."""
+        with self._file.transaction() as transaction:
+            self._renew_key(transaction)
+
     def name_request(self, content: bytes) -> str:
         """Return a name for a request, the same each time, from which nobody can guess it."""
         return blake2b(

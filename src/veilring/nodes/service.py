@@ -24,7 +24,7 @@ from veilring.errors import (
 )
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast, broadcast_to_rest
-from veilring.nodes.session import TOO_MANY_SESSIONS, Abort, Open
+from veilring.nodes.session import IS_STOPPING, TOO_MANY_SESSIONS, Abort, Open
 from veilring.transport.messages import encode
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, loop_time
 
@@ -158,12 +158,15 @@ class Counts:
 class Service:
     """Answers the sessions that peers open at a node, until it is closed or its context is left.
 
+    Args:
+        patience: The time in seconds for which it finishes open sessions if its task is cancelled.
+
     Attributes:
         counts: The sessions so far.
     """
 
-    def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
-        self._node = node
+    def __init__(self, node: Node, offers: Mapping[str, Offer], *, patience: float = 0.0) -> None:
+        self._node, self._patience, self._is_stopping = node, patience, False
         self._offers = dict(offers)
         self.counts = Counts()
         self._open: Counter[str] = Counter()
@@ -177,8 +180,19 @@ class Service:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is asyncio.CancelledError and self._patience and self._tasks:
+                await self._finish()
+        finally:
+            await self.close()
+
+    async def _finish(self) -> None:
+        """Refuse new sessions, and wait for those that are open."""
+        self._is_stopping = True
+        line = "%s finishes %d sessions before it stops"
+        _log.info(line, self._node.name, self.counts.running)
+        await asyncio.wait(self._tasks, timeout=self._patience)
 
     def _opened(self, peer: str, session: bytes, request: Open) -> None:
         reason = self._objection(peer, request)
@@ -202,6 +216,8 @@ class Service:
             return "OtherTerms"
         if not offer.is_for(request.parties, self._node.name, peer):
             return "WrongParties"
+        if self._is_stopping:
+            return IS_STOPPING
         if self._open[peer] >= SESSIONS_PER_PEER_MAX:
             return TOO_MANY_SESSIONS
         return ""
@@ -256,7 +272,11 @@ class Service:
         self.counts.refused[reason] += 1
         line = "refused a session to %s: %s"
         self._lines.say(logging.WARNING, peer, reason, line, peer, reason)
-        if fault := self._excess(peer) if reason == TOO_MANY_SESSIONS else self._insistence(peer):
+        if reason == IS_STOPPING and self._refusing[peer] >= REFUSALS_WAITING_MAX:
+            return  # it hears of the end by a goodbye
+        if reason == IS_STOPPING:
+            self._begin(self._refuse(peer, session, reason), f"refusal for {peer}")
+        elif fault := self._excess(peer) if reason == TOO_MANY_SESSIONS else self._insistence(peer):
             self._node.accuse(ProtocolViolation(peer, f"was refused sessions, and {fault}"))
         else:
             self._begin(self._refuse(peer, session, reason), f"refusal for {peer}")

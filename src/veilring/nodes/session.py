@@ -616,8 +616,12 @@ class SessionTimeLimit:
 
 
 TOO_MANY_SESSIONS: Final = "TooManySessions"
-"""The only reason for which a refused peer repeats its request, as it should."""
-REFUSALS: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties", TOO_MANY_SESSIONS})
+"""A reason for which a refused peer repeats its request, as it should."""
+IS_STOPPING: Final = "Stopping"
+"""The reason of a party that finishes its sessions and begins no more."""
+REFUSALS: Final = frozenset(
+    {"NotOffered", "OtherTerms", "WrongParties", TOO_MANY_SESSIONS, IS_STOPPING}
+)
 """The reasons for which a party refuses to join a session. Only the opener is told."""
 # Reasons of which the party that gives them is the reporter, not the cause.
 _BLAMELESS: Final = frozenset({Busy.__name__, SessionTimeout.__name__, Tampered.__name__})

@@ -8,21 +8,16 @@ leaves first therefore keeps reading until the other's goodbye confirms that all
 """
 
 import asyncio
-import datetime as dt
-import logging
 import socket
-import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Final, NamedTuple, cast
+from collections.abc import Awaitable, Callable, Iterator
+from typing import ClassVar, Final, NamedTuple, cast
 
 from cryptography import x509
 from typing_extensions import override
 
-from veilring.errors import EndpointClosed, FrameError, InputError, PeerLost, VeilringError
-from veilring.transport.endpoint import Inbox
+from veilring.errors import FrameError, VeilringError
 from veilring.transport.frames import GOODBYE, FrameReader, on_stream, prefix
 from veilring.transport.handshake import (
     PROTOCOL_VERSION,
@@ -39,8 +34,9 @@ from veilring.transport.handshake import (
     printable,
     read_greeting,
 )
-from veilring.transport.pacing import SparingLog, TokenBuckets, TurnOutcome, Turns, loop_time
-from veilring.transport.roster import Roster, fingerprint_of
+from veilring.transport.links import Links
+from veilring.transport.pacing import TurnOutcome
+from veilring.transport.roster import fingerprint_of
 
 # A goodbye takes one round trip; a peer that does not read or is gone must not delay us longer.
 GOODBYE_SECONDS: Final = 2.0
@@ -50,13 +46,6 @@ WRITE_BUFFER_BYTES: Final = 1 << 18
 # Every layer below copies its input, and large copies may each need fresh pages from the system,
 # which take longer than the copying: larger frames are written in slices of this size.
 SLICE_BYTES: Final = 1 << 18
-# A peer that violated the protocol is ignored for this long. It may have been a mistake, so it can
-# return; the damage of an hour is at most 360 times that of one violation.
-CUT_SECONDS: Final = 10.0
-# Connections of one peer: a shell loop of short commands makes one or two per second, and each
-# costs us a handshake of a millisecond or two.
-CONNECTS_MAX: Final = 32
-CONNECTS_PER_SECOND: Final = 2.0
 # A host that lost its power sends nothing. After 10 s of silence it is probed three times, 5 s
 # apart, so it counts as lost after 25 s; an idle connection costs six packets a minute.
 KEEPALIVE_IDLE_SECONDS: Final = 10
@@ -66,7 +55,6 @@ KEEPALIVE_PROBES: Final = 3
 UNACKNOWLEDGED_SECONDS: Final = (
     KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES
 )
-_log = logging.getLogger("veilring.transport")
 
 
 class Connection(asyncio.Protocol, ABC):
@@ -74,11 +62,16 @@ class Connection(asyncio.Protocol, ABC):
 
     Attributes:
         peer: The name of the member whose key the other side proved to have; empty before that.
+        key: The fingerprint of that key.
+        own: The fingerprint of our own key.
+        has_dialled: Whether this is the side that dialled.
         greeted: A future with `None` once the connection is open, or with the reason why it is not.
     """
 
-    def __init__(self, hub: "Links") -> None:
-        self.peer = ""
+    has_dialled: ClassVar[bool]
+
+    def __init__(self, hub: Links) -> None:
+        self.peer, self.key, self.own = "", "", hub.own
         self.greeted: asyncio.Future[ConnectionRefusal | None] = (
             asyncio.get_running_loop().create_future()
         )
@@ -88,7 +81,7 @@ class Connection(asyncio.Protocol, ABC):
         self._frames: Iterator[bytes] = iter(())
         self._unread: deque[bytes] = deque()
         self._held: bytes | None = None
-        self._is_behind = self._is_resting = self._is_in_use = False
+        self._is_behind = self._is_resting = self._is_in_use = self._is_held = False
         self._wake: asyncio.TimerHandle | None = None
         self._end: _End | None = None
         self._take: Callable[[bytes], None] = self._greet
@@ -113,17 +106,17 @@ class Connection(asyncio.Protocol, ABC):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         enable_keepalive(cast(socket.socket, transport.get_extra_info("socket")))
         proof = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        key = fingerprint_of(x509.load_der_x509_certificate(proof))
-        member = self._hub.roster.owner(key)
+        self.key = fingerprint_of(x509.load_der_x509_certificate(proof))
+        member = self._hub.roster.owner(self.key)
         if member is None:
             self.refuse(ConnectionRefusal("the key of the certificate is not in the roster"))
             return
         self.peer = member.name
-        if key == member.fingerprint or member.accepts_previous(self._hub.today):
+        if self.key == member.fingerprint or member.accepts_previous(self._hub.today):
             self.secured()
         else:
             ended = f"the previous key of {member.name} was accepted until {member.previous_until}"
-            self.refuse(ConnectionRefusal(f"{ended}; restart {member.name} with its new key"))
+            self.refuse(ConnectionRefusal(f"{ended}; let {member.name} use its new key"))
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -136,7 +129,7 @@ class Connection(asyncio.Protocol, ABC):
 
     def step(self) -> TurnOutcome:
         """Process one frame that has arrived, unless the node has enough to read."""
-        if self._wake is not None:
+        if self._wake is not None or self._is_held:
             return TurnOutcome.NONE_LEFT
         try:
             frame = self._next_frame()
@@ -171,6 +164,36 @@ class Connection(asyncio.Protocol, ABC):
             self._is_resting = False
             if not self._transport.is_closing():  # otherwise it cannot resume, and need not
                 self._transport.resume_reading()
+
+    def hold(self) -> None:
+        """Process nothing until `release`: the earlier connection has frames to deliver."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Process the frames that have arrived, from the loop's next turn on."""
+        self._is_held = False
+        if self._wake is None:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def hand_over(self, seconds: float) -> None:
+        """Send nothing more, but deliver the peer's frames up to its goodbye within some time.
+
+        The side that dialled says goodbye first: only it knows that both have the other connection.
+        """
+        self.is_open = False
+        self._writable.set()
+        if self.has_dialled:
+            self._write_goodbye()
+        self._end_within(seconds)
+
+    def _end_within(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
     def _drop(self) -> None:
         """Forget frames that have arrived and were not processed."""
@@ -262,7 +285,7 @@ class Connection(asyncio.Protocol, ABC):
 
     def _go_on(self) -> None:
         self._wake = None
-        if self._is_behind:
+        if self._is_behind and not self._is_held:
             self._hub.turns.join(self)
 
     def cut(self, error: VeilringError) -> None:
@@ -320,8 +343,7 @@ class Connection(asyncio.Protocol, ABC):
         else:
             # the side that left first closes the socket, once it has our answer
             self._write_goodbye()
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(GOODBYE_SECONDS, self._transport.abort)
+            self._end_within(GOODBYE_SECONDS)
 
     def _write_goodbye(self) -> None:
         if not self._said_goodbye:
@@ -343,7 +365,9 @@ def _ignore(_frame: bytes) -> None:
 class Outgoing(Connection):
     """The side that dialled."""
 
-    def __init__(self, hub: "Links", expected: str) -> None:
+    has_dialled = True
+
+    def __init__(self, hub: Links, expected: str) -> None:
         super().__init__(hub)
         self._expected = expected
 
@@ -379,6 +403,8 @@ class Outgoing(Connection):
 class Incoming(Connection):
     """The side that listened."""
 
+    has_dialled = False
+
     @override
     def secured(self) -> None:
         """Wait, because the dialler speaks first."""
@@ -392,202 +418,13 @@ class Incoming(Connection):
         refusal = check_hello(
             message, hub.roster, me=hub.me, peer=self.peer, ours=hub.about, today=hub.today
         )
-        refusal = refusal or hub.objection(self.peer) or hub.rate_objection(self.peer)
+        refusal = refusal or hub.objection(self.peer, self) or hub.rate_objection(self.peer)
         if refusal is not None:
             self.refuse(refusal)
         elif isinstance(message, Hello):
             hub.compare(self.peer, About.read(message.about))
             self.write(greeting(Welcome(about=hub.about.without_terms.text)))
             self.open()
-
-
-class Links:
-    """The connections of one endpoint, and their interface to it.
-
-    A peer that was lost may return, but only after its node has noticed the loss: until then a
-    message for the old process could reach the new one.
-
-    Args:
-        terms: The terms, key by key; empty if they are not compared.
-        wall: A clock in seconds since 1970 (UTC), which peers compare with theirs.
-    """
-
-    def __init__(
-        self,
-        me: str,
-        roster: Roster,
-        terms: Mapping[str, str] = MappingProxyType({}),
-        clock: Callable[[], float] = loop_time,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self.me, self.roster = me, roster
-        self._about, self._wall = About.of_terms(terms), wall
-        self.turns = Turns()
-        self.inbox = Inbox(me, self.turns.unblock)
-        self._clock = clock
-        self._connects = TokenBuckets(CONNECTS_MAX, CONNECTS_PER_SECOND, clock)
-        self._refused_until: dict[str, float] = {}
-        self._lines = SparingLog(_log, clock)
-        self._is_handed_out = False
-        self._open: dict[str, Connection] = {}
-        self._gone: dict[str, bool] = {}
-        self._unacknowledged: set[str] = set()
-        self._alive: set[Connection] = set()
-        self._pulse = asyncio.Event()
-
-    @property
-    def about(self) -> About:
-        """Our own description."""
-        return self._about.at(self._wall())
-
-    @property
-    def today(self) -> dt.date:
-        """The current day in UTC."""
-        return dt.datetime.fromtimestamp(self._wall(), dt.UTC).date()
-
-    def compare(self, peer: str, theirs: About) -> None:
-        """Log what differs between a peer and us and may explain later failures."""
-        for difference in self.about.differences(peer, theirs):
-            self._lines.say(logging.WARNING, peer, difference, "%s: %s", self.me, difference)
-
-    @property
-    def connected(self) -> frozenset[str]:
-        """The names of the currently connected peers."""
-        return frozenset(self._open)
-
-    @property
-    def seen(self) -> frozenset[str]:
-        """The names of all peers that have connected since the node began to use this endpoint."""
-        return frozenset((*self._open, *self._gone))
-
-    def connection_to(self, peer: str) -> Connection:
-        """Return the open connection to a peer."""
-        connection = self._open.get(peer)
-        if connection is not None and not self.inbox.closed:
-            return connection
-        if connection is None and peer not in self._gone:
-            raise InputError.because(f"{peer!a} is not, and was never, connected", field="to")
-        raise self.loss_of(peer)
-
-    def loss_of(self, peer: str) -> EndpointClosed | PeerLost:
-        """Return the error of a send to a lost peer."""
-        if self.inbox.closed:
-            return EndpointClosed(f"the endpoint of {self.me} is closed")
-        return PeerLost(peer, orderly=self._gone.get(peer, False))
-
-    def objection(self, peer: str) -> ConnectionRefusal | None:
-        """Return the reason why a connection to a peer cannot start now, or `None`."""
-        if peer == self.me:
-            return ConnectionRefusal(f"{peer} reached itself")
-        if self.inbox.closed:
-            return ConnectionRefusal(f"{self.me} is shutting down", again=True)
-        if peer in self._open:
-            return ConnectionRefusal(f"{peer} is connected already", again=True)
-        if peer in self._unacknowledged:
-            earlier = f"{self.me} has not yet dropped its earlier connection with {peer}"
-            return ConnectionRefusal(earlier, again=True)
-        if self._refused_until.get(peer, 0.0) > self._clock():
-            broke = f"{peer} violated the protocol and is refused for {CUT_SECONDS:g} s"
-            return ConnectionRefusal(broke, again=True)
-        return None
-
-    def rate_objection(self, peer: str) -> ConnectionRefusal | None:
-        """Return a refusal if a peer connects too often."""
-        if self._connects.spend(peer):
-            return None
-        often = f"{peer} connects too often: more than {CONNECTS_PER_SECOND:g} times a second"
-        return ConnectionRefusal(often, again=True)
-
-    def track(self, connection: Connection) -> None:
-        """Record that a connection has a socket."""
-        self._alive.add(connection)
-
-    def opened(self, connection: Connection) -> None:
-        """Accept a connection after its greeting."""
-        peer = connection.peer
-        self._open[peer] = connection
-        was_gone = self._gone.pop(peer, None) is not None
-        if was_gone and peer in self.roster.parties:  # clients come and go
-            self._lines.say(
-                logging.INFO, peer, "again", "%s is connected to %s again", self.me, peer
-            )
-        self.pulse()
-
-    def cut(self, peer: str, why: VeilringError) -> None:
-        """End the connection with a peer that broke the rules, and refuse it for `CUT_SECONDS`."""
-        connection = self._open.get(peer)
-        if connection is None:
-            return
-        line = "%s has cut off %s and refuses it for %g s: %s"
-        self._lines.say(logging.WARNING, peer, str(why), line, self.me, peer, CUT_SECONDS, why)
-        self._refused_until[peer] = self._clock() + CUT_SECONDS
-        asyncio.get_running_loop().call_later(CUT_SECONDS, self.pulse)
-        connection.cut(why)
-
-    def rest(self, peer: str, seconds: float) -> None:
-        """Process nothing of a peer for a while, if it is connected."""
-        if peer in self._open:
-            self._open[peer].rest(seconds)
-
-    def lost(self, connection: Connection, *, orderly: bool, cause: Exception | None) -> None:
-        """Record that a connection is no longer open, and tell the node."""
-        peer = connection.peer
-        del self._open[peer]
-        if not self._is_handed_out:
-            self.inbox.forget(peer)  # the node does not know of it yet, and will meet the next one
-            self.pulse()
-            return
-        self._gone[peer] = orderly
-        self._unacknowledged.add(peer)
-        loss = PeerLost(peer, orderly=orderly)
-        loss.__cause__ = cause
-        self.inbox.put(peer, loss)
-        self.pulse()
-
-    def hand_out(self) -> None:
-        """Record that the node uses the endpoint: from now on losses are reported to it."""
-        self._is_handed_out = True
-
-    def acknowledge_loss(self, peer: str) -> None:
-        """Record that the node noticed a peer's loss: the peer may return."""
-        self._unacknowledged.discard(peer)
-        self.pulse()
-
-    def ended(self, connection: Connection) -> None:
-        """Record that a connection's socket is gone."""
-        self._alive.discard(connection)
-        self.pulse()
-
-    def pulse(self) -> None:
-        """Wake all tasks that wait for a `change`."""
-        self._pulse.set()
-        self._pulse.clear()
-
-    async def change(self) -> None:
-        """Wait until a peer connects or is lost, or a socket ends."""
-        await self._pulse.wait()
-
-    async def leave(self, seconds: float) -> None:
-        """Say goodbye to all peers and wait for their answers, up to a time limit."""
-        for connection in self._open.values():
-            connection.say_goodbye()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._silence()
-        except TimeoutError:
-            pass
-        finally:
-            self.abort()
-        await self._silence()  # an aborted socket ends in the loop's next turn
-
-    async def _silence(self) -> None:
-        while self._alive:
-            await self.change()
-
-    def abort(self) -> None:
-        """End all connections at once."""
-        for connection in self._alive:
-            connection.abort()
 
 
 async def complete_handshake(

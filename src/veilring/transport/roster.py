@@ -4,10 +4,11 @@ All members have the same roster, agreed on beforehand by other means; two membe
 their rosters agree (they compare `Roster.hashes`). It contains no secrets.
 
 A member may have a new key, with its previous one accepted up to a day. Until that day, a roster
-agrees with the one that it replaces, which has the previous keys and nothing else that differs. So
-members can change to the new roster, and then to their new keys, one after another. Two rosters
-that give the same member different new keys never agree: nobody can make two members that have the
-new roster believe in different keys.
+agrees with the one that it replaces, which has the previous keys and nothing else that differs, and
+with the one that has the new keys alone. So members can change to the new roster, then to their new
+keys, and then to the roster without the previous ones, one after another. Two rosters that give the
+same member different new keys never agree: nobody can make two members that have the new roster
+believe in different keys.
 
 An identity is a party's private key, with a self-signed certificate. There is no certification
 authority. A party is identified by its public key, which its peers know from the roster that all of
@@ -55,6 +56,8 @@ VALID_DAYS: Final = 365
 _CLOCK_SKEW: Final = dt.timedelta(days=1)
 # readable and writable only by the owner
 KEY_FILE_MODE: Final = 0o600
+NEXT: Final = ".new"
+"""The ending of the file of a party's next key, after the name of the file of its present one."""
 
 # A name becomes a file name and a line in a log, so it may contain nothing special to either.
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
@@ -160,9 +163,13 @@ def save_identity(identity: Identity, directory: Path) -> Path:
         InputError: If the file exists already.
         OSError: If the directory cannot be written.
     """
-    path = directory / f"{identity.name}.key"
+    return save_key(identity, directory / f"{identity.name}.key")
+
+
+def save_key(identity: Identity, path: Path) -> Path:
+    """Write the file of `save_identity` under another name, and return its path."""
     # mkstemp makes the file with mode 0600: no other user can open it at any moment
-    handle, draft = tempfile.mkstemp(dir=directory, prefix=f".{identity.name}.")
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{identity.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(write_identity(identity))
@@ -383,10 +390,11 @@ class Roster:
         return _hash([[member.name, member.kind, member.fingerprint] for member in self.members])
 
     def hashes(self, today: dt.date) -> tuple[bytes, ...]:
-        """Return the hash of all keys that are accepted on a day (UTC), and of the roster before.
+        """Return the hash of all keys accepted on a day (UTC), and of the rosters before and after.
 
         The first is `hash`, unless previous keys are accepted: then it covers these keys and their
-        last days too, and the second is the hash of the roster that this one replaces. See `agree`.
+        last days too, the second is the hash of the roster that this one replaces, and the third
+        is `hash`. See `agree`.
         """
         rotating = {each.name: each for each in self.members if each.accepts_previous(today)}
         if not rotating:
@@ -398,7 +406,7 @@ class Roster:
             old = [each.previous_fingerprint, str(each.previous_until)] if is_rotating else []
             now.append([*entry, key, *old])
             before.append([*entry, old[0] if old else key])
-        return _hash(now), _hash(before)
+        return _hash(now), _hash(before), self.hash
 
     def replacing(self, before: "Roster", until: dt.date, today: dt.date) -> "Roster":
         """Return this roster with the keys of an earlier one accepted up to a day.
@@ -514,9 +522,9 @@ class Roster:
 
 
 def agree(theirs: bytes, ours: tuple[bytes, ...]) -> bool:
-    """Return whether two rosters are equal, or one is the roster that the other one replaces."""
-    hashes = theirs[:_HASH_BYTES], theirs[_HASH_BYTES:]
-    return hashes[0] in ours or ours[0] in hashes
+    """Return whether two rosters are equal, or one is that before or after the other one."""
+    hashes = [theirs[at : at + _HASH_BYTES] for at in range(0, len(theirs), _HASH_BYTES)]
+    return theirs[:_HASH_BYTES] in ours or ours[0] in hashes
 
 
 def _hash(entries: list[list[str]]) -> bytes:

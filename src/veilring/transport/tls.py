@@ -8,7 +8,7 @@ import socket
 import ssl
 import tempfile
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -23,14 +23,15 @@ from veilring.errors import HandshakeError, InputError, PeerLost, VeilringError
 from veilring.randomness import Streams
 from veilring.transport.connection import (
     GOODBYE_SECONDS,
+    Connection,
     Incoming,
-    Links,
     Outgoing,
     complete_handshake,
 )
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint, Sink
 from veilring.transport.frames import check_frame
 from veilring.transport.handshake import FORMAT, HANDSHAKE_SECONDS, ConnectionRefusal
+from veilring.transport.links import Links
 from veilring.transport.listener import Listener, bind
 from veilring.transport.pacing import SparingLog, dial_pauses
 from veilring.transport.roster import Identity, Roster
@@ -61,6 +62,7 @@ class TlsEndpoint(Endpoint):
     Attributes:
         refusals: The last `REFUSALS_KEPT` refused incoming connections, which never reach a node.
         refused: The number of all refused incoming connections.
+        expires: The time at which our own certificate ends, in UTC.
     """
 
     def __init__(
@@ -74,10 +76,10 @@ class TlsEndpoint(Endpoint):
         self._handshake_seconds = handshake_seconds
         self._streams = Streams() if streams is None else streams
         self.name = identity.name
+        self.expires = identity.certificate.not_valid_after_utc
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self.refused = 0
-        self._roster = roster
-        self._links = Links(identity.name, roster, terms or {})
+        self._links = Links(identity, roster, terms or {})
         self._frames = 0  # sent so far
         self._client_context = client_context(identity, roster)
         self._server_context = server_context(identity, roster)
@@ -146,26 +148,34 @@ class TlsEndpoint(Endpoint):
     @override
     def peers(self) -> tuple[str, ...]:
         known = {*self._expected, *self._links.seen}
-        return tuple(name for name in self._roster.names if name in known)
+        return tuple(name for name in self.roster.names if name in known)
 
     @property
     @override
     def connected(self) -> tuple[str, ...]:
         connected = self._links.connected
-        return tuple(name for name in self._roster.names if name in connected)
+        return tuple(name for name in self.roster.names if name in connected)
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
-        connection = self._links.connection_to(to)
+        self._links.connection_to(to)  # which it has
         check_frame(frame)
-        while connection.is_blocked:
-            await connection.room()
-        if not connection.is_open:
-            raise self._links.loss_of(to)
+        connection = await self._writable(to)
         connection.write_frame(frame)
         self._frames += 1
         if not self._frames % QUEUED_FRAMES_MAX:
             await asyncio.sleep(0)  # a sender that never waits hears of the end of its session
+
+    async def _writable(self, to: str) -> Connection:
+        """Return the open connection to a peer, once it takes a frame."""
+        tried: Connection | None = None
+        while (connection := self._links.connection_to(to)) is not tried:
+            tried = connection
+            while connection.is_blocked:
+                await connection.room()
+            if connection.is_open:
+                return connection
+        raise self._links.loss_of(to)
 
     @override
     async def receive(self) -> tuple[str, bytes]:
@@ -218,7 +228,7 @@ class TlsEndpoint(Endpoint):
             task.cancel()
 
     def _listen(self, at: socket.socket | str) -> None:
-        member = self._roster.member(self.name)
+        member = self.roster.member(self.name)
         if isinstance(at, socket.socket) or member.kind == "party":
             self._listener = Listener(
                 bind(at, member.port) if isinstance(at, str) else at,
@@ -227,16 +237,51 @@ class TlsEndpoint(Endpoint):
                 self._handshake_seconds,
             )
 
+    @property
+    def roster(self) -> Roster:
+        """The roster in use."""
+        return self._links.roster
+
+    def renewal(self, identity: Identity, roster: Roster) -> Callable[[], None]:
+        """Check another key, certificate or roster, and return the step that uses it.
+
+        New connections use them. An open connection stays if the roster has the key by which its
+        peer was authenticated. With a new key of our own, or a peer's, the side that dials replaces
+        it, and no frame is lost.
+
+        Args:
+            identity: Our own identity, whose name stays.
+            roster: A roster with the same parties in the same order; clients may differ.
+
+        Raises:
+            InputError: If they do not fit. Nothing has changed.
+        """
+        if roster.parties != self.roster.parties or identity.name != self.name:
+            raise InputError.because(
+                f"the roster has the parties {', '.join(roster.parties)} instead of"
+                f" {', '.join(self.roster.parties)}; restart all parties to change them",
+                field="roster",
+            )
+        expected_peers(identity, roster, ())
+        contexts = client_context(identity, roster), server_context(identity, roster)
+
+        def renew() -> None:
+            self._client_context, self._server_context = contexts
+            self.expires = identity.certificate.not_valid_after_utc
+            self._links.renew(identity, roster)
+
+        return renew
+
     def absent(self) -> dict[str, str]:
         """Return the reason why each expected peer is not connected now, by its name."""
         missing = [name for name in self._expected if name not in self._links.connected]
         return {name: self._obstacle_of(name) for name in missing}
 
     def _obstacle_of(self, name: str) -> str:
-        member = self._roster.member(name)
+        member = self.roster.member(name)
         if name in self._obstacles:
             return f"{member.host}:{member.port}: {self._obstacles[name].reason}"
-        if dials(self._roster, self.name, name):
+        if dials(self.roster, self.name, name):
             return f"{member.host}:{member.port}"
         last = f"; the last connection refused: {self.refusals[-1]}" if self.refusals else ""
         return f"{member.host}:{member.port}: it has not connected{last}"
@@ -288,11 +333,12 @@ class TlsEndpoint(Endpoint):
                 pauses = dial_pauses(rng)
                 self._obstacles.pop(name, None)
                 continue
-            where = f"{self._roster.member(name).host}:{self._roster.member(name).port}"
+            where = f"{self.roster.member(name).host}:{self.roster.member(name).port}"
             line = "%s cannot reach %s at %s: %s"
             self._lines.say(
                 logging.INFO, name, refusal.reason, line, self.name, name, where, refusal.reason
             )
+            self._links.drop_unknown(name)
             self._obstacle(name, refusal)
             await asyncio.sleep(next(pauses))
 
@@ -301,7 +347,7 @@ class TlsEndpoint(Endpoint):
         self._links.pulse()
 
     async def _dial(self, name: str) -> ConnectionRefusal | None:
-        member = self._roster.member(name)
+        member = self.roster.member(name)
         connection = Outgoing(self._links, name)
         attempt = asyncio.get_running_loop().create_connection(
             lambda: connection,
@@ -336,7 +382,7 @@ class TlsEndpoint(Endpoint):
         error = HandshakeError(who, reason)
         self.refusals.append(error)
         self.refused += 1
-        about = who if who in self._roster.names else _STRANGERS
+        about = who if who in self.roster.names else _STRANGERS
         self._lines.say(
             logging.WARNING, about, reason, "%s refused a connection: %s", self.name, error
         )
@@ -390,7 +436,7 @@ def expected_peers(
     if end < now:
         raise InputError.because(
             f"the certificate of {me.name} expired on {end:%Y-%m-%d}; make a new key with `veilring"
-            " keys new`, and a new roster for all members",
+            " keys renew`, and a new roster for all members",
             field="identity",
         )
     others = tuple(name for name in roster.parties if name != me.name)
