@@ -24,7 +24,7 @@ from veilring.protocols.batches import require_announced
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of, digest_of_names, written
 from veilring.protocols.masks import agree_keys, keys_cost
 from veilring.protocols.membership import Membership
-from veilring.protocols.noisyvotes.algorithm.noise import GaussianPlan, Plan, plan_bytes
+from veilring.protocols.noisyvotes.algorithm.noise import Plan, plan_bytes
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -218,8 +218,6 @@ async def private_votes(  # noqa: PLR0913  (an experiment chooses some of them)
         await _agree(party, digest_of(digest, plan_bytes(release.plan)), next_round)
         shared = bool((release.plan.crowds > 1).any())
         sometimes("queries share the budget of the rows between them", shared)
-        gaussian = isinstance(release.plan, GaussianPlan)
-        sometimes("so many queries share a budget that its noise is Gaussian", gaussian)
         own = noisy_counts(release.count(rows), release.plan, exponent, party.rng)
         if charge is not None:
             charge(release.plan)
