@@ -15,12 +15,15 @@ Gaussian noise
     all of S together have at most `|S| <= omega(i)` times its square of mu, which is mu**2, and
     omega(i) times its slack.
 
-    The standard deviation is in proportion to the root of omega(i), that of pure noise to omega(i):
-    Gaussian noise is smaller from about eight queries on that share the budget.
+    Its size is in proportion to the root of omega(i), and that of pure noise to omega(i).
 
 Choice
-    The noise with the smaller standard deviation in the mean over all runs. Everything in this rule
-    is public: omega depends on queries and on radii alone, which follow from earlier totals.
+    The noise with the smaller mean absolute value of an entry of m shares, over all runs: that of
+    pure noise is `1 / sinh(epsilon / omega(i))`, and that of Gaussian noise `sqrt(2 m / pi)
+    sigma(i)`. Where these are equal, labels of both have about the same accuracy (wine, breast
+    cancer, iris and digits), although the standard deviation of pure noise is still greater. For
+    (1, 1e-5) they are equal between omega = 9 and 10. The rule is public: omega depends on queries
+    and radii alone, and radii found for k on earlier totals.
 
 Releases of a batch compose by adding up their epsilons and deltas, so that each may choose for
 itself, after the totals of the earlier ones.
@@ -84,9 +87,12 @@ def choose_noise(pure: Allocation, epsilon: float, delta: float, shares: int) ->
         shares: m, the number of shares that make up the noise.
     """
     gaussian = gaussian_plan(pure.crowds, epsilon, delta, shares)
-    if gaussian is None or _mean_deviation(pure, shares) <= _mean_deviation(gaussian, shares):
+    if gaussian is None:
         return pure
-    return gaussian
+    q = np.exp(-pure.epsilons)
+    of_pure = (2 * q / -np.expm1(-2 * pure.epsilons)).mean()
+    of_gaussian = math.sqrt(2 * shares / math.pi) * gaussian.sigmas.mean()
+    return gaussian if of_gaussian < of_pure else pure
 
 
 def gaussian_plan(crowds: Ints, epsilon: float, delta: float, shares: int) -> GaussianPlan | None:
@@ -180,10 +186,6 @@ def noise_share(plan: Plan, entries: int, exponent: Fraction, rng: Generator) ->
         scale, shape = 1 / Fraction(float(epsilon)), (int(those.sum()), entries)
         shares[those] = polya_difference(exponent, scale, shape, rng)
     return shares
-
-
-def _mean_deviation(plan: Plan, shares: int) -> float:
-    return float(deviations(plan, shares, shares).mean())
 
 
 def _of_each(values: Ints | Floats, function: Callable[[float], float]) -> Floats:
