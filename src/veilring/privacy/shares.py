@@ -87,6 +87,10 @@ ROUNDING_VARIANCE: Final = 1.5
 It is small beside the variance of useful sums, and costs an epsilon of 1.4e-12 a coordinate."""
 GAUSSIAN_SIGMA_MIN: Final = 2
 """The minimum sigma of a share, so that most of one share's variance is left after rounding."""
+EPSILON_MAX: Final = 1000
+"""A meaninglessly large epsilon, still below the point where the accountants lose digits."""
+DELTA_MAX: Final = 0.01
+"""Above this, the failure that delta allows would affect too many people."""
 # a guarantee must also hold after the few roundings of its formula
 _UP: Final = 1 + 2.0**-48
 # All parties compute the same sigma, even if the last bits of their logarithms differ.

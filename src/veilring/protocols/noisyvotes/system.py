@@ -17,6 +17,7 @@ from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
 from veilring.privacy.divisible import POLYA_SCALE_MAX
+from veilring.privacy.shares import DELTA_MAX
 from veilring.protocols.membership import Membership
 from veilring.protocols.noisyvotes.algorithm.noise import deviations, kurtosis
 from veilring.protocols.noisyvotes.algorithm.parameters import (
@@ -50,7 +51,6 @@ from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.algorithm.nearest import BudgetParts
 from veilring.protocols.radius.system import NearVotes, public_k, radius_among
-from veilring.protocols.release.algorithm.noise import DELTA_MAX
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, Scored
 
@@ -64,8 +64,8 @@ class NoisyVotes(NearVotes):
 
     Attributes:
         name: `noisy-votes`.
-        delta: The δ of a batch. Its noise is Gaussian if so many queries share `epsilon` that this
-            is less noise; otherwise, or with 0, its noise is pure.
+        delta: The δ of a batch. Its noise is Gaussian where this is less noise, because many
+            queries share `epsilon`; otherwise it is pure. With 0 all noise is pure.
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
             `annuli` with more.
         tolerated: The number of parties that may collude or add no noise, the observer included.

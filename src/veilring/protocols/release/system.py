@@ -15,6 +15,7 @@ from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.privacy.checks import require
+from veilring.privacy.shares import DELTA_MAX, EPSILON_MAX
 from veilring.protocols.claims import COMPARED_TARGET, Comparison, Example
 from veilring.protocols.membership import Membership, Once
 from veilring.protocols.promise import (
@@ -28,8 +29,6 @@ from veilring.protocols.promise import (
 )
 from veilring.protocols.release.algorithm.classifiers import Classifier, Predictor
 from veilring.protocols.release.algorithm.noise import (
-    DELTA_MAX,
-    EPSILON_MAX,
     Account,
     ApproximateNoise,
     Trust,

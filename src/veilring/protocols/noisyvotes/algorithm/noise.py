@@ -48,6 +48,7 @@ from veilring.privacy.noise import (
     discrete_laplace_variance,
 )
 from veilring.privacy.shares import (
+    EPSILON_MAX,
     GAUSSIAN_SIGMA_MIN,
     NearGaussian,
     count_loss,
@@ -56,7 +57,6 @@ from veilring.privacy.shares import (
 )
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
-from veilring.protocols.release.algorithm.noise import EPSILON_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)

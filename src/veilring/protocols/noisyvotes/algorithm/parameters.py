@@ -59,6 +59,7 @@ from veilring.extras import require_extra
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.privacy.exact import float_ceil
+from veilring.privacy.shares import DELTA_MAX
 from veilring.protocols.noisyvotes.algorithm.noise import Plan, gaussian_plan, plan_loss
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX, Allocation
 from veilring.protocols.radius.algorithm.balls import FEATURES_MAX, require_queries, require_radii
@@ -67,7 +68,6 @@ from veilring.protocols.radius.algorithm.conversion import (
     ByGrid,
     require_candidates,
 )
-from veilring.protocols.release.algorithm.noise import DELTA_MAX
 from veilring.protocols.ring.algorithm.sums import SumMethod, walecki_cycles
 
 _PAIR: Final = 2  # colluders that enclose a party of a ring

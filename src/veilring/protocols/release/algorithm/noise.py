@@ -37,6 +37,7 @@ from veilring.privacy.noise import (
     discrete_laplace_variance,
 )
 from veilring.privacy.shares import (
+    EPSILON_MAX,
     NearGaussian,
     gaussian_shares,
     sigma_ceil,
@@ -57,10 +58,6 @@ SIGMA_MIN: Final = 3
 than continuous noise would."""
 CENTRE_SHARE: Final = Fraction(3, 20)
 """The part of the budget for a first sum: more harms the second, and less misplaces the centre."""
-EPSILON_MAX: Final = 1000
-"""A meaninglessly large epsilon, still below the point where the accountants lose digits."""
-DELTA_MAX: Final = 0.01
-"""Above this, the failure that delta allows would affect too many people."""
 ROOM_DEVIATIONS: Final = 40
 """The space reserved for noise in a word, in standard deviations of the noise."""
 
