@@ -9,13 +9,13 @@ Pure noise
 Gaussian noise
     Each share of run i is discrete Gaussian with the least sigma at which m shares have
     `m sigma(i)**2 - R >= omega(i) / mu**2`, with R as in `privacy.shares` and the mu of the budget.
-    A row changes one entry of each run of a clique S by 1. Entries that it does not change have one
-    distribution in both worlds, so `gaussian_shares` holds with the squares of mu of the runs of S
-    and their slacks added up. Both fall as omega rises. Let i be the run of S with the least omega:
-    all of S together have at most `|S| <= omega(i)` times its square of mu, which is mu**2, and
-    omega(i) times its slack.
+    A row changes one entry of each run of a clique S by 1. Entries that it does not change have the
+    same distribution with and without it, so the row has the guarantee of `gaussian_shares` in
+    which the squares of mu of the runs of S add up, and their slacks, too. Both fall as omega
+    rises. Let i be the run of S with the least omega: since `|S| <= omega(i)`, all of S together
+    have at most the square of mu and the slack of omega(i) runs like i, and so at most mu**2.
 
-    Its size is in proportion to the root of omega(i), and that of pure noise to omega(i).
+    Gaussian noise grows with the root of omega(i), and pure noise with omega(i).
 
 Choice
     The noise with the smaller mean absolute value of an entry of m shares, over all runs: that of

@@ -20,9 +20,8 @@ Loss of a batch
 Loss of a batch for any outcome
     Where radii are found for k, omega is part of the answer. For A < 1 no plan of pure noise loses
     more than that of a clique of the whole batch, `worst_plans`: `m g(epsilon / m)` rises with m,
-    that is,
-    h = g / t falls as t = epsilon rises. p(d) is in proportion to the integral over a period of
-    `(cosh t - cos x)**-A cos(d x)`, and integration by parts gives
+    that is, h = g / t falls as t = epsilon rises. p(d) is in proportion to the integral over a
+    period of `(cosh t - cos x)**-A cos(d x)`, and integration by parts gives
 
         sinh(t) g' = A e**g + (1 - A) e**-g - cosh t.
 
