@@ -21,6 +21,7 @@ from tests.deployment.commands import PARTIES, SECONDS, Body, Command, Deploymen
 
 from veilring.config import load_toml
 from veilring.deployment import connecting
+from veilring.deployment.peers import PeerTerms
 from veilring.nodes import node
 from veilring.nodes.adversary import Silent, corrupt
 from veilring.nodes.node import Node
@@ -297,7 +298,7 @@ def test_a_party_with_other_terms(ring: Diagnosed) -> None:
 
 
 LATER, EARLIER = f"protocol version: {LATER_VERSION} at", f"{PROTOCOL_VERSION} at"
-OLDER, NEWER = (f"{ring_system.PrivateKNN.messages_format + more} at" for more in (0, 1))
+OLDER, NEWER = "{older} at", "{newer} at"
 FORMAT, FORMATS = f" format: {OLDER}", f" format: {NEWER}"
 
 
@@ -329,6 +330,8 @@ def test_a_party_and_a_client_of_another_version(
 
     Parties whose messages differ refuse each other at once; no honest one is blamed later.
     """
+    number = PeerTerms.load(ring.folder / "terms.toml").protocol.messages_format
+    said = {name: line.format(older=number, newer=number + 1) for name, line in said.items()}
     ring.start("party-0", "party-2")
     ring.start("party-1", body=body)
     for name in ("party-0", "party-2"):

@@ -12,6 +12,7 @@ import veilring as vr
 import veilring.estimators as ve
 from veilring.data.table import Rows
 from veilring.errors import InputError
+from veilring.protocols.noisyvotes.algorithm.noise import choose_noise
 from veilring.protocols.noisyvotes.algorithm.parameters import NearestRows, guarantee, worst_plans
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
@@ -95,10 +96,12 @@ def test_the_remaining_epsilon_is_the_familys_account(
     for queries in (QUERIES, QUERIES[:9], QUERIES):
         model.predict(queries)
         graph = overlap_graph(scaled(queries), np.full(len(queries), 0.2))
-        plan, public = allocate_budget(graph, 1.5), model.setup_.parameters.sum
+        pure, public = allocate_budget(graph, 1.5), model.setup_.parameters.sum
+        plan = choose_noise(pure, 1.5, 1e-5, 6 - tolerated)
         losses.append(guarantee([plan], 6, max(1, tolerated), public, tolerated=tolerated))
     spent = model.deployment_privacy_.epsilon
     assert spent is not None
+    assert model.deployment_privacy_.delta == 2e-5
     assert spent == pytest.approx(sum(losses[:2]), rel=1e-12)
     # A party's own share is no secret to itself, and two neighbours in a ring leave it alone.
     enough = tolerated > 0 and (name == "shares" or tolerated == 1)

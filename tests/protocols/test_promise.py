@@ -44,7 +44,8 @@ def test_a_person_with_several_rows_has_the_bound_of_groups(rows: int, epsilon: 
     noise = GaussianDP.calibrate(epsilon, each.delta)
     assert GaussianDP(rows * noise.mu).delta(rows * epsilon) <= person.delta * (1 + 1e-9)
     assert person.adjacency == f"a person with up to {rows} rows added or removed"
-    assert vr.NoisyVotes(epsilon=epsilon).promise(parties=8).of_person(rows).delta == 0.0
+    pure = vr.NoisyVotes(epsilon=epsilon, delta=0.0).promise(parties=8)
+    assert pure.of_person(rows).delta == 0.0
 
 
 def test_a_bound_of_groups_is_refused_where_it_does_not_apply() -> None:
@@ -71,8 +72,9 @@ def test_a_bound_of_groups_is_refused_where_it_does_not_apply() -> None:
         (vr.Release(trusted=True, delta=0.0), ["ε = 1 for each release", "an owner trusted"]),
         (
             vr.NoisyVotes(epsilon=2.0, tolerated=2),
-            ["ε = 2 for each batch", "at most 2 of the 5 collude", "ε = 20 for 10 rows"],
+            ["ε = 2, δ = 1e-05 for each batch", "at most 2 of the 5 collude", "m rows has m·ε"],
         ),
+        (vr.NoisyVotes(epsilon=2.0, delta=0.0), ["ε = 2 for each batch", "ε = 20 for 10 rows"]),
         (
             vr.LDPBayes(epsilon=3.0),
             ["ε = 3 for each report", "no trusted party", "Each further report of the same person"],

@@ -148,6 +148,7 @@ class NoisyVotesClassifier(SystemClassifier):
     """
 
     setup_: VotesSetup
+    system_: NoisyVotes
     _system = NoisyVotes
     _first = ("parties", "epsilon")
 
@@ -164,7 +165,8 @@ class NoisyVotesClassifier(SystemClassifier):
         """Return the exact privacy loss of the batches, below `epsilon` if their balls differ."""
         losses = [PureDP(answered.loss) for answered in self._session.kept.values()]
         lost = PureDP(0.0).compose(*losses).epsilon()
-        return self._charged(Spent(lost, 0.0, len(losses), "batch"))
+        count = len(losses)
+        return self._charged(Spent(lost, self.system_.delta * count, count, "batch"))
 
 
 class _Releasing(SystemEstimator):

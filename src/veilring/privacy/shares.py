@@ -65,12 +65,12 @@ Pólya shares of discrete Laplace noise
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Self
 
 import numpy as np
 
-from veilring.privacy.accounting import WHOLE_ORDERS, GaussianDP, RenyiDP
+from veilring.privacy.accounting import WHOLE_ORDERS, GaussianDP, RenyiDP, find_greatest
 from veilring.privacy.checks import (
     require,
     require_delta,
@@ -87,8 +87,14 @@ ROUNDING_VARIANCE: Final = 1.5
 It is small beside the variance of useful sums, and costs an epsilon of 1.4e-12 a coordinate."""
 GAUSSIAN_SIGMA_MIN: Final = 2
 """The minimum sigma of a share, so that most of one share's variance is left after rounding."""
+EPSILON_MAX: Final = 1000
+"""A meaninglessly large epsilon, still below the point where the accountants lose digits."""
+DELTA_MAX: Final = 0.01
+"""Above this, the failure that delta allows would affect too many people."""
 # a guarantee must also hold after the few roundings of its formula
 _UP: Final = 1 + 2.0**-48
+# All parties compute the same sigma, even if the last bits of their logarithms differ.
+_SIGMA_STEPS: Final = 2**16
 # beyond 256 for small epsilons, which need high orders
 SKELLAM_ORDERS: Final = (*WHOLE_ORDERS, *(float(2**power) for power in range(9, 17)))
 _UNIT: Final = 2.0**-53
@@ -105,6 +111,13 @@ class NearGaussian:
 
     def __post_init__(self) -> None:
         require_loss("slack", self.slack)
+
+    @classmethod
+    def calibrate(cls, epsilon: float, delta: float, slack: float) -> Self:
+        """Return the weakest guarantee of this slack that implies (epsilon, delta)-DP."""
+        of = partial(cls, slack=slack)
+        mu = find_greatest(lambda mu: of(GaussianDP(mu)).delta(epsilon) <= delta)
+        return of(GaussianDP(mu))
 
     def compose(self, *others: Self) -> Self:
         """Return the combined guarantee: the squares of mu add up, and so do the slacks."""
@@ -146,6 +159,17 @@ def gaussian_shares(sigma: float, shares: int, sensitivity: float, dimensions: i
     deviation = math.sqrt(shares * sigma**2 - ROUNDING_VARIANCE)
     slack = 5 * dimensions * (math.exp(-2 * math.pi**2 * ROUNDING_VARIANCE) + _apart(sigma, shares))
     return NearGaussian(GaussianDP(sensitivity / deviation * _UP), slack * _UP)
+
+
+def gaussian_share_sigma(mu: float, shares: int, sensitivity: float) -> Fraction:
+    """Return the least sigma at which `gaussian_shares` has at most this mu, rounded up."""
+    variance = (sensitivity / mu * _UP**2) ** 2 + ROUNDING_VARIANCE
+    return sigma_ceil(max(math.sqrt(variance / shares), GAUSSIAN_SIGMA_MIN))
+
+
+def sigma_ceil(sigma: float) -> Fraction:
+    """Round a share's sigma up to a number that all parties compute alike."""
+    return Fraction(math.ceil(sigma * _SIGMA_STEPS), _SIGMA_STEPS)
 
 
 @lru_cache(maxsize=1024)

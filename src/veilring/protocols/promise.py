@@ -172,6 +172,11 @@ def colluding(tolerated: int, parties: int) -> str:
     return f"at most {tolerated} of the {parties} collude"
 
 
+def measure_of(delta: float) -> str:
+    """Return the kind of a guarantee of differential privacy."""
+    return "(ε, δ)-DP" if delta else "pure ε-DP"
+
+
 def delta_warning(delta: float, rows: int) -> str:
     """Return a sentence on a δ that is too large for the number of rows, otherwise nothing."""
     if delta * rows <= DELTA_ROWS_MAX:

@@ -25,6 +25,7 @@ from veilring.privacy.ledger import Ledger, Totals, open_ledger
 from veilring.privacy.shares import count_loss
 from veilring.protocols import peers as member
 from veilring.protocols.noisyvotes.algorithm import releases
+from veilring.protocols.noisyvotes.algorithm.noise import noise_share
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -32,8 +33,9 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     WithinRadius,
     guarantee,
     remaining_epsilon,
+    single_run_plan,
 )
-from veilring.protocols.noisyvotes.algorithm.releases import noise_share, noisy_votes
+from veilring.protocols.noisyvotes.algorithm.releases import noisy_votes
 from veilring.protocols.noisyvotes.roles import queries_max, votes_membership
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.peers import PeerMember, Till, check_labels, peer_client
@@ -328,7 +330,7 @@ INVALID: list[tuple[str, Callable[[], object]]] = [
     ("cycles is 2", partial(label, replace(FIXED, sum=SumMethod("cycles", 2)))),
     ("rows have 2 features", partial(label, FIXED, WIDE, NOBODY, NOBODY)),
     ("labels must be below", partial(label, FIXED, STRANGE, NOBODY, NOBODY)),
-    ("each of the epsilons must be at", partial(noise_share, np.array([1e-6]), 2, HALF, RNG)),
+    ("each of the epsilons must be at", partial(noise_share, single_run_plan(1e-6), 2, HALF, RNG)),
     ("coalition is 3; allowed: 0 to 2", partial(protects, coalition=3)),
     ("coalition is -1", partial(protects, coalition=-1)),
     ("parties is 2", partial(protects, 2)),

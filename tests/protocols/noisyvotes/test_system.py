@@ -16,6 +16,7 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.protocols.noisyvotes.algorithm.noise import GaussianPlan
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -65,15 +66,23 @@ def test_all_parties_learn_all_votes(run_protocol: ProtocolRunner, method: SumMe
     assert Forecast.measured(run.cost) == votes_cost(5, 9, parameters)
 
 
-def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+@pytest.mark.parametrize(
+    ("delta", "transcript"),
+    [(0.0, "3d9c75e37ccf7a45"), (1e-5, "8c89f17e9a9f8d3b")],
+    ids=["pure", "gaussian"],
+)
+def test_the_transcript_is_the_same_on_every_runtime(
+    run_protocol: ProtocolRunner, delta: float, transcript: str
+) -> None:
     """One seed gives one transcript and one noise, on any runtime."""
-    parameters = NoisyVotesParameters(2, 3, 1.0, tolerated=2)
-    only = ask(radii=np.linspace(0.0, 0.4, 9))
+    parameters = NoisyVotesParameters(2, 3, 0.5, tolerated=2, delta=delta)
+    only = ask(radii=np.linspace(0.7, 0.8, 9))
     run = vote(run_protocol, only=only, parameters=parameters)
     first, *others = run.results.values()
     assert all(np.array_equal(other.totals, first.totals) for other in others)
     assert Forecast.measured(run.cost) == votes_cost(5, 9, parameters)
-    assert run.transcript[:16] == "a1356520be67e653"
+    assert isinstance(first.spent[0], GaussianPlan) == bool(delta)
+    assert run.transcript[:16] == transcript
 
 
 NEAREST = (
@@ -254,14 +263,19 @@ def test_the_forecast_covers_all_batches() -> None:
 
 
 def test_the_promise_is_epsilon_against_tolerated_coalitions() -> None:
-    """With shares, a coalition of the tolerated size leaves enough noise, in each batch."""
+    """With shares, a coalition of the tolerated size leaves enough noise, in each batch.
+
+    The δ is that of the system, 0 for pure noise; that of several batches adds up.
+    """
     promise = NoisyVotes(epsilon=0.5, tolerated=3).promise(parties=8)
-    assert (promise.epsilon, promise.unit, promise.delta) == (0.5, "batch", 0.0)
+    assert (promise.epsilon, promise.unit, promise.delta) == (0.5, "batch", 1e-5)
+    pure = NoisyVotes(delta=0.0).promise(parties=8)
+    assert (pure.delta, pure.measure) == (0.0, "pure ε-DP")
     assert "at most 3 of the 8 collude" in promise.threat_model
     assert promise.adjacency == "one row added or removed"
     assert "number of rows is public" in promise.note
     spent = ready(epsilon=0.5).spent(3)
-    assert spent.epsilon == pytest.approx(1.5)
+    assert (spent.epsilon, spent.delta) == pytest.approx((1.5, 3e-5))
     assert (spent.times, spent.unit) == (3, "batch")
 
 

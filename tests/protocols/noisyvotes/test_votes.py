@@ -15,6 +15,7 @@ from tests.protocols.noisyvotes.worlds import (
     deal,
     neighbours,
     no_rows,
+    pure,
     runs_of,
     totals_loss,
     voting,
@@ -23,6 +24,7 @@ from tests.protocols.noisyvotes.worlds import (
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.privacy.noise import discrete_laplace_pmf
+from veilring.protocols.noisyvotes.algorithm.noise import plan_bytes
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -48,7 +50,7 @@ def test_with_all_shares_the_noise_is_the_owners() -> None:
     """
     release, exponent = voting(TWO), TWO.exponent(6)
     totals = runs_of(release, deal(SIXTY, 6), exponent, 0, RUNS, np.random.default_rng(1))
-    counts, epsilons = release.count(SIXTY), release.plan.epsilons
+    counts, epsilons = release.count(SIXTY), pure(release).epsilons
     owner = laplace_probabilities(counts, epsilons)
     for query, epsilon in enumerate(epsilons):
         noise = totals[:, query] - counts[query]
@@ -64,7 +66,7 @@ def test_tolerating_costs_noise() -> None:
     parameters = replace(TWO, tolerated=2)
     release, parts = voting(parameters), [no_rows(1)] * 4
     totals = runs_of(release, parts, parameters.exponent(4), 0, RUNS, np.random.default_rng(4))
-    for query, epsilon in enumerate(release.plan.epsilons):
+    for query, epsilon in enumerate(pure(release).epsilons):
         q = np.exp(-epsilon)
         expected = 2 * 2 * q / (1 - q) ** 2
         squares = totals[:, query].ravel().astype(float) ** 2
@@ -193,7 +195,9 @@ def test_careless_releases_are_caught() -> None:
     release = voting(PAIR)
     assert worst(release, Fraction(1)) <= EPSILON + ROUNDING
     assert worst(release, Fraction(PARTIES - 1, PARTIES)) > EPSILON * 1.01
-    careless = replace(release, plan=replace(release.plan, epsilons=np.full(len(QUERIES), EPSILON)))
+    careless = replace(
+        release, plan=replace(pure(release), epsilons=np.full(len(QUERIES), EPSILON))
+    )
     assert worst(careless, Fraction(1)) > 1.5 * EPSILON
     annuli = voting(replace(PAIR, neighbours=ANNULI), radii=None)
     balls = replace(annuli, count=lambda rows: np.cumsum(annuli.count(rows), axis=1))
@@ -204,11 +208,11 @@ def test_careless_releases_are_caught() -> None:
 def test_grids_and_numbers_of_rows_cost_their_budgets(counted: bool) -> None:
     """A row is in one cell and counted once: each release costs exactly its own budget."""
     near = NearestRows(2, 0.4, *((None, 0.3) if counted else (30, 0.0)))
-    steps = batch_steps(QUERIES, replace(PAIR, neighbours=near))
+    steps = batch_steps(QUERIES, replace(PAIR, neighbours=near), shares=1)
     release, budgets = next(steps), [0.3, 0.4] if counted else [0.4]
     for budget in budgets:
         assert worst(release, Fraction(1)) == pytest.approx(budget, rel=1e-9)
-        release = steps.send(np.full((len(release.plan.epsilons), release.entries), 30))
+        release = steps.send(np.full((len(release.plan.crowds), release.entries), 30))
 
 
 ALONE = Rows(np.array([[0.35]]), np.array([0]))
@@ -263,4 +267,4 @@ def test_the_audited_code_is_the_deployed_code() -> None:
     again = runs_of(release, parts, exponent, 1, 1, np.random.default_rng(9))
     assert once.totals.tolist() == again[0].tolist()
     assert [once.epsilon, once.rows, len(once.spent)] == [EPSILON, None, 1]
-    assert once.spent[0].epsilons.tolist() == release.plan.epsilons.tolist()
+    assert plan_bytes(once.spent[0]) == plan_bytes(release.plan)

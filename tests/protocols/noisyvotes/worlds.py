@@ -1,6 +1,7 @@
 """Small worlds of parties, and the exact distributions of their releases."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -10,8 +11,10 @@ from numpy.random import Generator
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.privacy.divisible import polya_difference_pmf
+from veilring.protocols.noisyvotes.algorithm.noise import Plan
 from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters, WithinRadius
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
+from veilring.protocols.radius.algorithm.allocation import Allocation
 
 # Balls that overlap in pairs and in threes; one is alone.
 QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])
@@ -39,10 +42,14 @@ def neighbours(classes: int) -> Iterator[tuple[Rows, Rows]]:
 
 
 def voting(
-    parameters: NoisyVotesParameters, queries: Floats = QUERIES, radii: Floats | None = RADII
+    parameters: NoisyVotesParameters,
+    queries: Floats = QUERIES,
+    radii: Floats | None = RADII,
+    *,
+    shares: int = 1,
 ) -> Release:
-    """Return the release of a batch with given radii."""
-    return next(batch_steps(queries, parameters, radii))
+    """Return the release of a batch with given radii; pure noise has any number of shares."""
+    return next(batch_steps(queries, parameters, radii, shares=shares))
 
 
 def totals_loss(one: Release, tables: tuple[Rows, Rows], exponent: Fraction) -> float:
@@ -53,7 +60,7 @@ def totals_loss(one: Release, tables: tuple[Rows, Rows], exponent: Fraction) -> 
     """
     counts = [one.count(rows) for rows in tables]
     loss = 0.0
-    for row, epsilon in enumerate(one.plan.epsilons):
+    for row, epsilon in enumerate(pure(one).epsilons):
         log_pmf = _log_pmf(float(epsilon), exponent)
         for before, after in zip(counts[0][row], counts[1][row], strict=True):
             shift = abs(int(after) - int(before))
@@ -69,6 +76,20 @@ def _log_pmf(epsilon: float, exponent: Fraction) -> Floats:
     return np.asarray(np.log(log_pmf))
 
 
+def pure(release: Release) -> Allocation:
+    """Return the plan of a release, whose noise is pure."""
+    assert isinstance(release.plan, Allocation)
+    return release.plan
+
+
+def repeated(plan: Plan, runs: int) -> Plan:
+    """Return the plan of many releases at once."""
+    crowds = np.tile(plan.crowds, runs)
+    if isinstance(plan, Allocation):
+        return replace(plan, crowds=crowds, epsilons=np.tile(plan.epsilons, runs))
+    return replace(plan, crowds=crowds, sigmas=np.tile(plan.sigmas, runs))
+
+
 def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)
     release: Release,
     parts: Sequence[Rows],
@@ -81,11 +102,12 @@ def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)
 
     The given number of missing parties, counted from the last, add no noise.
     """
-    total = np.zeros((runs * len(release.plan.epsilons), release.entries), dtype=np.int64)
+    plan = repeated(release.plan, runs)
+    total = np.zeros((len(plan.crowds), release.entries), dtype=np.int64)
     for place, rows in enumerate(parts):
         counts = np.tile(release.count(rows), (runs, 1))
         if place < len(parts) - missing:
-            counts = noisy_counts(counts, np.tile(release.plan.epsilons, runs), exponent, rng)
+            counts = noisy_counts(counts, plan, exponent, rng)
         total += counts
     return total.reshape(runs, -1, release.entries)
 

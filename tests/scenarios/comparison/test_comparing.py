@@ -212,7 +212,8 @@ FORMS = {  # of the systems that are compared
     "private-knn": ("",),
     "rank-search": ("",),
     "release": ("", "pure", "owner"),
-    **dict.fromkeys(("noisy-votes", "ldp-bayes", "data-owner", "ind-knn"), ("",)),
+    "noisy-votes": ("", "pure"),
+    **dict.fromkeys(("ldp-bayes", "data-owner", "ind-knn"), ("",)),
 }
 QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
 LATENCY = {"distribution": "constant", "seconds": 0.05}

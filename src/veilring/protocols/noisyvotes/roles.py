@@ -24,6 +24,7 @@ from veilring.protocols.batches import require_announced
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of, digest_of_names, written
 from veilring.protocols.masks import agree_keys, keys_cost
 from veilring.protocols.membership import Membership
+from veilring.protocols.noisyvotes.algorithm.noise import Plan, plan_bytes
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -33,7 +34,6 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, batch_steps, noisy_counts
 from veilring.protocols.promise import Forecast, repeated
-from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import ByGrid, grid_side
 from veilring.protocols.ring.cost import draw_cost, sum_cost
@@ -175,7 +175,7 @@ async def private_votes(  # noqa: PLR0913  (an experiment chooses some of them)
     radii: Floats | Radii | None = None,
     ring: Ring | None = None,
     announced: int | None = None,
-    charge: Callable[[Allocation], object] | None = None,
+    charge: Callable[[Plan], object] | None = None,
 ) -> VotesAnswer:
     """Label a batch of queries from the rows of all parties, protected by distributed noise.
 
@@ -205,7 +205,7 @@ async def private_votes(  # noqa: PLR0913  (an experiment chooses some of them)
     ring = await _ring_for(party, parameters) if ring is None else ring
     keys = await agree_keys(party) if parameters.sum.name == "masks" else None
     given = batch.radii if batch.radii.size else None
-    steps = batch_steps(batch.queries, parameters, given)
+    steps = batch_steps(batch.queries, parameters, given, shares=exponent.denominator)
     digest = digest_of(
         digest_of_names(party.parties),
         digest_of_names(ring.order),
@@ -215,10 +215,10 @@ async def private_votes(  # noqa: PLR0913  (an experiment chooses some of them)
     )
     release, next_round = next(steps), 1
     while True:
-        await _agree(party, digest_of(digest, release.plan.epsilons.tobytes()), next_round)
+        await _agree(party, digest_of(digest, plan_bytes(release.plan)), next_round)
         shared = bool((release.plan.crowds > 1).any())
         sometimes("queries share the budget of the rows between them", shared)
-        own = noisy_counts(release.count(rows), release.plan.epsilons, exponent, party.rng)
+        own = noisy_counts(release.count(rows), release.plan, exponent, party.rng)
         if charge is not None:
             charge(release.plan)
         words = await sum_words(

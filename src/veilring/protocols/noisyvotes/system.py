@@ -1,10 +1,9 @@
 """Noisy votes as a system: parameters, guarantee, and the play of a batch."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -18,8 +17,9 @@ from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
 from veilring.privacy.divisible import POLYA_SCALE_MAX
-from veilring.privacy.noise import discrete_laplace_kurtosis, discrete_laplace_variance
+from veilring.privacy.shares import DELTA_MAX
 from veilring.protocols.membership import Membership
+from veilring.protocols.noisyvotes.algorithm.noise import deviations, kurtosis
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     VOTES_EPSILON_MAX,
     ByAnnuli,
@@ -28,7 +28,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     WithinRadius,
     guarantee,
     protecting_shares,
-    worst_plans,
+    worst_loss,
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
 from veilring.protocols.noisyvotes.roles import (
@@ -38,7 +38,15 @@ from veilring.protocols.noisyvotes.roles import (
     votes_cost,
     votes_membership,
 )
-from veilring.protocols.promise import Facts, Forecast, Promise, Spent, colluding, in_batches
+from veilring.protocols.promise import (
+    Facts,
+    Forecast,
+    Promise,
+    Spent,
+    colluding,
+    in_batches,
+    measure_of,
+)
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.algorithm.nearest import BudgetParts
@@ -56,6 +64,8 @@ class NoisyVotes(NearVotes):
 
     Attributes:
         name: `noisy-votes`.
+        delta: The δ of a batch. Its noise is Gaussian where this is less noise, because many
+            queries share `epsilon`; otherwise it is pure. With 0 all noise is pure.
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
             `annuli` with more.
         tolerated: The number of parties that may collude or add no noise, the observer included.
@@ -64,7 +74,8 @@ class NoisyVotes(NearVotes):
     """
 
     trust: ClassVar[str] = "{honest} of {parties}"
-    messages_format: ClassVar[int] = 2
+    # 3: the noise may be Gaussian.
+    messages_format: ClassVar[int] = 3
     title: ClassVar[str] = "noisy votes"
     summary: ClassVar[str] = "Parties add up votes near a query, each with its share of the noise."
 
@@ -75,6 +86,7 @@ class NoisyVotes(NearVotes):
         le=VOTES_EPSILON_MAX,
         description=f"a number above 1/{POLYA_SCALE_MAX} and up to {VOTES_EPSILON_MAX:,}",
     )
+    delta: float = Field(1e-5, ge=0, le=DELTA_MAX)
     conversion: Literal["auto", "grid", "annuli"] = "auto"
     tolerated: int = Field(1, ge=0)
     sum: Literal["ring", "cycles", "shares", "masks"] = "shares"
@@ -119,13 +131,20 @@ class NoisyVotes(NearVotes):
             " their noise",
             adjacency="one row added or removed",
             epsilon=self.loss(public, parties, self.largest_batch(public)),
-            delta=0.0,
+            delta=self.delta,
             unit="batch",
-            measure="pure ε-DP",
+            measure=measure_of(self.delta),
             learned="all parties: the queries, the noisy totals and the labels"
             + (", and the radii" if self.k else ""),
             note=" ".join(notes),
         )
+
+    @classmethod
+    @override
+    def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:
+        """Return noisy votes with and without a δ."""
+        usual = cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)
+        return {"": usual, "pure": usual.replaced(delta=0.0)}
 
     @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
@@ -150,6 +169,7 @@ class NoisyVotes(NearVotes):
             neighbours,
             self.tolerated,
             SumMethod(self.sum, self.cycles),
+            delta=self.delta,
         )
         parameters.exponent(facts.parties)  # refuses an invalid number of parties
         return parameters
@@ -170,11 +190,10 @@ class NoisyVotes(NearVotes):
 
     def loss(self, parameters: NoisyVotesParameters, parties: int, queries: int) -> float:
         """Return the maximum epsilon that a batch of the given number of queries loses."""
-        tolerated, method = self.tolerated, parameters.sum
-        if protecting_shares(parties, self._together, method) >= parties - tolerated:
+        there = protecting_shares(parties, self._together, parameters.sum)
+        if there >= parties - self.tolerated:
             return self.epsilon
-        plans = worst_plans(parameters, queries)
-        return guarantee(plans, parties, self._together, method, tolerated=tolerated)
+        return worst_loss(parameters, parties, queries)
 
     @override
     def membership(self, facts: Facts) -> Membership:
@@ -288,11 +307,10 @@ class VotesSetup(PeerSetup):
         parts, public, radii = list(self.parts.values()), self.parameters, self.radii(queries)
         rng = np.random.default_rng(0)  # draws nothing
         exact = noisy_votes(queries, parts, public, rng, radii=radii, missing=len(parts))
-        shares = len(parts) * public.exponent(len(parts))
-        scale = 1 / public.epsilon_vote
-        deviation = math.sqrt(shares * discrete_laplace_variance(scale))
-        noise = (answer.totals - exact.totals).ravel() / deviation
-        return PlannedNoise(noise, discrete_laplace_kurtosis(scale))
+        (plan,) = answer.spent
+        deviation = deviations(plan, len(parts), public.shares(len(parts)))
+        noise = (answer.totals - exact.totals) / deviation[:, None]
+        return PlannedNoise(noise.ravel(), kurtosis(plan))
 
     def radii(self, queries: Floats) -> Floats | None:
         """Return the radii of a batch, shape (queries,); none if the parameters determine them."""
@@ -303,12 +321,13 @@ class VotesSetup(PeerSetup):
         """Return the epsilon that a batch has lost, or its upper bound for radii found for k."""
         public, parties = self.parameters, len(self.parts)
         # For k, plans depend on rows, but a guarantee must not.
-        about_k = isinstance(public.neighbours, NearestRows)
-        plans = worst_plans(public, len(answer.labels)) if about_k else answer.spent
-        together = max(1, public.tolerated)
-        return guarantee(plans, parties, together, public.sum, tolerated=public.tolerated)
+        if isinstance(public.neighbours, NearestRows):
+            return worst_loss(public, parties, len(answer.labels))
+        together, tolerated = max(1, public.tolerated), public.tolerated
+        return guarantee(answer.spent, parties, together, public.sum, tolerated=tolerated)
 
     @override
     def spent(self, batches: int) -> Spent:
         loss = self._votes.loss(self.parameters, len(self.parts), self.batch_max)
-        return Spent(PureDP(loss).repeat(batches).epsilon(), 0.0, batches, "batch")
+        epsilon = PureDP(loss).repeat(batches).epsilon()
+        return Spent(epsilon, self._votes.delta * batches, batches, "batch")

@@ -15,12 +15,20 @@ from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.privacy.checks import require
+from veilring.privacy.shares import DELTA_MAX, EPSILON_MAX
 from veilring.protocols.claims import COMPARED_TARGET, Comparison, Example
 from veilring.protocols.membership import Membership, Once
-from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent, colluding
+from veilring.protocols.promise import (
+    SEED_TELLS,
+    Facts,
+    Forecast,
+    Promise,
+    Spent,
+    colluding,
+    measure_of,
+)
 from veilring.protocols.release.algorithm.classifiers import Classifier, Predictor
 from veilring.protocols.release.algorithm.noise import (
-    EPSILON_MAX,
     Account,
     ApproximateNoise,
     Trust,
@@ -59,8 +67,6 @@ from veilring.protocols.system import (
     together,
 )
 
-_DELTA_MAX: Final = 0.01
-"""Above this, the failure that delta allows would affect too many people."""
 _OF_CLASSES: Final = tuple(each for each in get_args(Method) if each != "ridge")
 # All queries of a client are labelled by one release: no batch is too large.
 _QUERIES_MAX: Final = 2**62
@@ -101,7 +107,7 @@ class Release(System):
 
     name: Literal["release"] = "release"
     epsilon: float = Field(1.0, gt=0, le=EPSILON_MAX)
-    delta: float = Field(1e-5, ge=0, le=_DELTA_MAX)
+    delta: float = Field(1e-5, ge=0, le=DELTA_MAX)
     tolerated: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
     lost: int = Field(0, ge=0)
     statistic: Annotated[Literal["auto", Method], Tunable.of(*_OF_CLASSES)] = "auto"
@@ -151,7 +157,7 @@ class Release(System):
             epsilon=self.epsilon,
             delta=self.delta,
             unit="release",
-            measure=_measure(self.delta),
+            measure=measure_of(self.delta),
             learned="everyone: the noisy totals and the model made from them; queries stay with"
             " the clients",
             note=note,
@@ -253,10 +259,6 @@ class Release(System):
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "ReleaseSetup":
         return ReleaseSetup(self, parts, facts)
-
-
-def _measure(delta: float) -> str:
-    return "(ε, δ)-DP" if delta else "pure ε-DP"
 
 
 class ReleaseSetup(Setup):

@@ -17,7 +17,7 @@ from veilring.nodes.ring import PARTIES_MIN
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, written
 from veilring.protocols.masks import confirming_cost, keys_cost, masked_cost
-from veilring.protocols.promise import Forecast, Promise, colluding, total_cost
+from veilring.protocols.promise import Forecast, Promise, colluding, measure_of, total_cost
 from veilring.protocols.release.algorithm.noise import (
     Account,
     NoiseDistribution,
@@ -355,7 +355,7 @@ class Plan:
             epsilon=self.epsilon,
             delta=self.delta,
             unit="plan",
-            measure="(ε, δ)-DP" if self.delta else "pure ε-DP",
+            measure=measure_of(self.delta),
             learned=f"all parties: {sums}",
             note="The ε is that of all statistics of the plan together, and those of plans add up.",
         )

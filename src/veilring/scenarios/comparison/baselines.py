@@ -15,7 +15,7 @@ import numpy as np
 from veilring.arrays import Ints
 from veilring.data.table import Features
 from veilring.errors import InputError
-from veilring.protocols.promise import Promise
+from veilring.protocols.promise import Promise, measure_of
 from veilring.protocols.system import Scored
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.lines import Key
@@ -64,7 +64,7 @@ class Baseline:
             epsilon=self.epsilon,
             delta=self.delta,
             unit="model",
-            measure="(ε, δ)-DP" if self.delta else "pure ε-DP",
+            measure=measure_of(self.delta),
             note=f"This is the claim of {self.package}; it is not checked here.",
         )
 

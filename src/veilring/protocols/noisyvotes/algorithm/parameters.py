@@ -6,7 +6,7 @@ may be within reach of all queries.
 
 The epsilon that remains if noise shares are missing, or known to a coalition:
 
-Loss of one count
+Loss of one count with pure noise
     `g(epsilon)`: epsilon if the total exponent A of the noise is at least 1, and for A < 1 what
     `privacy.shares` derives, with its p, c and `x = e**(-2 epsilon)`.
 
@@ -18,10 +18,10 @@ Loss of a batch
     the greatest share: all of S together lose at most `|S| g(epsilon_i) <= omega(i) g(epsilon_i)`.
 
 Loss of a batch for any outcome
-    Where radii are found for k, omega is part of the answer. For A < 1 no plan loses more than that
-    of a clique of the whole batch, `worst_plans`: `m g(epsilon / m)` rises with m, that is,
-    h = g / t falls as t = epsilon rises. p(d) is in proportion to the integral over a period of
-    `(cosh t - cos x)**-A cos(d x)`, and integration by parts gives
+    Where radii are found for k, omega is part of the answer. For A < 1 no plan of pure noise loses
+    more than that of a clique of the whole batch, `worst_plans`: `m g(epsilon / m)` rises with m,
+    that is, h = g / t falls as t = epsilon rises. p(d) is in proportion to the integral over a
+    period of `(cosh t - cos x)**-A cos(d x)`, and integration by parts gives
 
         sinh(t) g' = A e**g + (1 - A) e**-g - cosh t.
 
@@ -33,6 +33,9 @@ Loss of a batch for any outcome
     (Descartes). One is at t = 0, after which E falls, and for large t it is positive: so from its
     other zero on it stays so. If h' were not negative somewhere, h would rise from there on, since
     h > 1 always; but h comes down to 1, as `g <= t + ln(1 / A)`.
+
+    With Gaussian noise the plan of one run of each omega has the greatest square of mu and the
+    greatest slack of any plan.
 
 Shares that protect a row
     A coalition knows its own shares, and learns the sum of the others' shares in each group that
@@ -46,7 +49,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Integral
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -55,7 +58,8 @@ from veilring.extras import require_extra
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.privacy.exact import float_ceil
-from veilring.privacy.shares import count_loss
+from veilring.privacy.shares import DELTA_MAX
+from veilring.protocols.noisyvotes.algorithm.noise import Plan, gaussian_plan, plan_loss
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX, Allocation
 from veilring.protocols.radius.algorithm.balls import FEATURES_MAX, require_queries, require_radii
 from veilring.protocols.radius.algorithm.conversion import (
@@ -69,9 +73,11 @@ _PAIR: Final = 2  # colluders that enclose a party of a ring
 
 
 def remaining_epsilon(
-    spent: Sequence[Allocation], parties: int, *, tolerated: int, missing: int
+    spent: Sequence[Plan], parties: int, *, tolerated: int, missing: int
 ) -> float:
     """Return the epsilon of a batch in which some noise shares are missing, rounded up.
+
+    It holds at the sum of the deltas of the plans, 0 for pure noise.
 
     A share is missing if its party did not add it, lied about it, or revealed it; for a party as
     observer its own share is missing, too, and `guarantee` of a coalition of one includes it.
@@ -85,12 +91,12 @@ def remaining_epsilon(
     """
     require(0 <= tolerated < parties, "tolerated", tolerated, f"0 to {parties - 1}")
     require(0 <= missing < parties, "missing", missing, f"0 to {parties - 1}")
-    exponent = Fraction(parties - missing, parties - tolerated)
-    return float_ceil(sum((_release_loss(plan, exponent) for plan in spent), Fraction()))
+    there, shares = parties - missing, parties - tolerated
+    return float_ceil(sum((plan_loss(plan, there, shares) for plan in spent), Fraction()))
 
 
 def guarantee(
-    spent: Sequence[Allocation],
+    spent: Sequence[Plan],
     parties: int,
     coalition: int,
     method: SumMethod,
@@ -102,8 +108,7 @@ def guarantee(
 
     Of the parties outside of the coalition, `missing` others than the victim add no noise.
     """
-    shares = protecting_shares(parties, coalition, method) - missing
-    there = max(1, shares)  # the victim's own share is
+    there = max(1, protecting_shares(parties, coalition, method) - missing)  # the victim's own is
     return remaining_epsilon(spent, parties, tolerated=tolerated, missing=parties - there)
 
 
@@ -123,11 +128,6 @@ def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     if coalition >= 2 * method.cycles or coalition >= _connectivity(parties, method):
         return 1
     return parties - coalition
-
-
-def _release_loss(plan: Allocation, exponent: Fraction) -> Fraction:
-    pairs = {*zip(map(int, plan.crowds), map(float, plan.epsilons), strict=True)}
-    return max(crowd * Fraction(count_loss(epsilon, exponent)) for crowd, epsilon in pairs)
 
 
 @lru_cache
@@ -212,6 +212,20 @@ class NearestRows:
             _require_budget("epsilon_count", self.epsilon_count)
 
 
+class ReleaseBudget(NamedTuple):
+    """The budget of a release.
+
+    Attributes:
+        delta: The most that its noise may use: 0 unless queries share its epsilon, because pure
+            noise is smaller for a single run.
+        is_shared: Whether queries share its epsilon.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    is_shared: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class NoisyVotesParameters:
     """The public parameters of a batch, equal for all parties.
@@ -224,6 +238,8 @@ class NoisyVotesParameters:
             well; and each party beyond that may add none.
         sum: The method by which noisy votes are added up; `guarantee` computes the protection of
             each.
+        delta: The most that Gaussian noise may use in a batch, up to `DELTA_MAX`; with 0, noise is
+            pure.
     """
 
     features: int
@@ -233,6 +249,7 @@ class NoisyVotesParameters:
     tolerated: int = 1
     sum: SumMethod = _SHARES
     work: int = WORK_MAX
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         most = FEATURES_MAX
@@ -241,6 +258,19 @@ class NoisyVotesParameters:
             most = GRID_FEATURES_MAX
         _require_whole("features", self.features, 1, most)
         _require_budget("epsilon_vote", self.epsilon_vote)
+        require(0 <= self.delta <= DELTA_MAX, "delta", self.delta, f"from 0 to {DELTA_MAX}")
+
+    @property
+    def budgets(self) -> tuple[ReleaseBudget, ...]:
+        """The budget of each release in turn: it counts rows, converts k, or votes."""
+        near, delta = self.neighbours, self.delta
+        if isinstance(near, WithinRadius):
+            return (ReleaseBudget(self.epsilon_vote, delta, is_shared=True),)
+        by_annuli = isinstance(near.conversion, ByAnnuli)
+        finding, voting = (delta / 2, delta / 2) if by_annuli else (0.0, delta)
+        counting = () if near.rows is not None else (ReleaseBudget(near.epsilon_count),)
+        converting = ReleaseBudget(near.epsilon_conversion, finding, is_shared=by_annuli)
+        return (*counting, converting, ReleaseBudget(self.epsilon_vote, voting, is_shared=True))
 
     @property
     def epsilon(self) -> float:
@@ -248,17 +278,19 @@ class NoisyVotesParameters:
 
         An observer that is a party counts its own share as missing.
         """
-        parts = [self.epsilon_vote]
-        if isinstance(self.neighbours, NearestRows):
-            parts += [self.neighbours.epsilon_conversion, self.neighbours.epsilon_count]
-        return float_ceil(sum((Fraction(float(part)) for part in parts), Fraction()))
+        parts = (Fraction(float(budget.epsilon)) for budget in self.budgets)
+        return float_ceil(sum(parts, Fraction()))
 
-    def exponent(self, parties: int) -> Fraction:
-        """Return the exponent of each party's share of noise."""
+    def shares(self, parties: int) -> int:
+        """Return the number of shares that make up the noise."""
         self.sum.check(parties)
         allowed = f"below the number of parties, {parties}"
         require(self.tolerated < parties, "tolerated", self.tolerated, allowed)
-        return Fraction(1, parties - self.tolerated)
+        return parties - self.tolerated
+
+    def exponent(self, parties: int) -> Fraction:
+        """Return the exponent of each party's share of pure noise."""
+        return Fraction(1, self.shares(parties))
 
     def radii_of(self, queries: Floats, radii: Floats | None) -> Floats | None:
         """Return the radii that are known without looking at rows; none if k is to be converted.
@@ -303,21 +335,31 @@ def single_run_plan(epsilon: float) -> Allocation:
     return Allocation(np.ones(1, dtype=np.int64), np.full(1, float(epsilon)), exact=True)
 
 
-def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocation, ...]:
-    """Return a plan for each release with the smallest shares of any plan.
+def worst_loss(parameters: NoisyVotesParameters, parties: int, queries: int) -> float:
+    """Return the maximum epsilon that protects each row, for any batch and answer, at its delta.
 
-    `guarantee` of these plans is the maximum loss of any batch of that size, for any number of
-    missing noise shares: see there for the proof.
+    A coalition of the tolerated size, or of one party, observes the batch.
     """
-    near, voting = parameters.neighbours, _all_overlap(parameters.epsilon_vote, queries)
-    if isinstance(near, WithinRadius):
-        return (voting,)
-    counting = () if near.rows is not None else (single_run_plan(near.epsilon_count),)
-    if isinstance(near.conversion, ByGrid):
-        finding = single_run_plan(near.epsilon_conversion)
-    else:
-        finding = _all_overlap(near.epsilon_conversion, queries)
-    return (*counting, finding, voting)
+    shares = parameters.shares(parties)
+    coalition = max(1, parameters.tolerated)
+    there = protecting_shares(parties, coalition, parameters.sum)
+    losses, crowds = [], np.arange(1, queries + 1)
+    for pure, budget in zip(worst_plans(parameters, queries), parameters.budgets, strict=True):
+        either = pure, gaussian_plan(crowds, budget.epsilon, budget.delta, shares)
+        losses.append(max(plan_loss(each, there, shares) for each in either if each is not None))
+    return float_ceil(sum(losses, Fraction()))
+
+
+def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocation, ...]:
+    """Return a plan of pure noise for each release with the smallest shares of any plan.
+
+    `guarantee` of these plans is the maximum loss of any batch of that size with pure noise, for
+    any number of missing noise shares: see there for the proof.
+    """
+    return tuple(
+        _all_overlap(each.epsilon, queries) if each.is_shared else single_run_plan(each.epsilon)
+        for each in parameters.budgets
+    )
 
 
 def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:

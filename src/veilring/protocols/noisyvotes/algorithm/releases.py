@@ -1,10 +1,10 @@
-"""The releases of a batch, one after another, and a party's noise share in each.
+"""The releases of a batch, one after another, and a party's counts with its noise share in each.
 
 `batch_steps` is the whole classifier except for the sums: it yields the next counts and their
 budget, receives the noisy total of all parties, and continues from there. The networked role and
 `noisy_votes`, which is all parties in one process, run the same code.
 
-The noise shares of all parties together are exactly the discrete Laplace noise of one trusted
+Pure noise shares of all parties together are exactly the discrete Laplace noise of one trusted
 owner: shares are differences of Pólya draws, whose exponents add up (see `privacy.divisible`).
 """
 
@@ -17,16 +17,16 @@ import numpy as np
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, check_rows
-from veilring.privacy.checks import require_that
-from veilring.privacy.divisible import POLYA_SCALE_MAX, polya_difference
+from veilring.protocols.noisyvotes.algorithm.noise import Plan, choose_noise, noise_share
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
+    ReleaseBudget,
     require_shares,
     single_run_plan,
 )
-from veilring.protocols.radius.algorithm.allocation import Allocation, allocate_budget
+from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import (
     ByGrid,
@@ -54,7 +54,7 @@ class Release:
             one entry of each run, and its runs spend at most the release's budget together.
     """
 
-    plan: Allocation
+    plan: Plan
     entries: int
     count: Callable[[Rows], Counts]
 
@@ -76,7 +76,7 @@ class VotesAnswer:
     totals: Counts
     radii: Floats
     epsilon: float
-    spent: tuple[Allocation, ...]
+    spent: tuple[Plan, ...]
     rows: int | None = None
 
 
@@ -84,16 +84,25 @@ Steps = Generator[Release, Counts, VotesAnswer]
 
 
 def batch_steps(
-    queries: Floats, parameters: NoisyVotesParameters, radii: Floats | None = None
+    queries: Floats, parameters: NoisyVotesParameters, radii: Floats | None = None, *, shares: int
 ) -> Steps:
     """Yield the next counts, receive the noisy totals, and return the result.
 
     Everything here follows from public values, so all parties with the same queries, radii and
     parameters, and the same totals, have the same plan.
+
+    Args:
+        shares: The number of shares that make up the noise, see `NoisyVotesParameters.shares`.
     """
     known = parameters.radii_of(queries, radii)
     require_shares(parameters, len(queries))
-    spent: list[Allocation] = []
+    spent: list[Plan] = []
+
+    def share(radii: Floats, budget: ReleaseBudget) -> Plan:
+        graph = overlap_graph(queries, radii)
+        pure = allocate_budget(graph, budget.epsilon, work=parameters.work)
+        return choose_noise(pure, budget.epsilon, budget.delta, shares)
+
     rows: int | None = None
     near = parameters.neighbours
     if known is None and isinstance(near, NearestRows):
@@ -109,19 +118,18 @@ def batch_steps(
             known = grid_radii(grid, queries, near.k, near.conversion.gamma)
         else:
             candidates = _candidates(near.conversion, near.k, expected, parameters.features)
-            release = _annuli(queries, candidates, near, parameters.work)
+            reach = np.full(len(queries), candidates[-1])
+            release = _annuli(queries, candidates, share(reach, parameters.budgets[-2]))
             known = _full((yield release), candidates, near.k)
         spent.append(release.plan)
     assert known is not None  # noqa: S101  (radii are known beforehand, or found for k)
-    voting = _votes(queries, known, parameters)
+    voting = _votes(queries, known, parameters.classes, share(known, parameters.budgets[-1]))
     totals = yield voting
     labels = np.asarray(totals.argmax(axis=1), dtype=np.int64)
     return VotesAnswer(labels, totals, known, parameters.epsilon, (*spent, voting.plan), rows)
 
 
-def _votes(queries: Floats, radii: Floats, parameters: NoisyVotesParameters) -> Release:
-    graph, classes = overlap_graph(queries, radii), parameters.classes
-    plan = allocate_budget(graph, parameters.epsilon_vote, work=parameters.work)
+def _votes(queries: Floats, radii: Floats, classes: int, plan: Plan) -> Release:
     return Release(plan, classes, lambda rows: count_votes(queries, radii, rows, classes))
 
 
@@ -137,10 +145,8 @@ def _cells(features: int, epsilon: float, rows: int) -> tuple[Release, int]:
     return release, side
 
 
-def _annuli(queries: Floats, candidates: Floats, near: NearestRows, work: int) -> Release:
+def _annuli(queries: Floats, candidates: Floats, plan: Plan) -> Release:
     """Return the counts of annuli; a row outside the largest candidate's ball is in none."""
-    graph = overlap_graph(queries, np.full(len(queries), candidates[-1]))
-    plan = allocate_budget(graph, near.epsilon_conversion, work=work)
 
     def count(rows: Rows) -> Counts:
         return np.diff(candidate_counts(queries, candidates, rows), prepend=0)
@@ -164,36 +170,12 @@ def _full(annuli: Counts, candidates: Floats, k: int) -> Floats:
     return np.asarray(candidates[np.minimum(fewer, len(candidates) - 1)])
 
 
-def noisy_counts(
-    counts: Ints, epsilons: Floats, exponent: Fraction, rng: np.random.Generator
-) -> Ints:
+def noisy_counts(counts: Ints, plan: Plan, exponent: Fraction, rng: np.random.Generator) -> Ints:
     """Return a party's counts with its noise share, shape (runs, entries): its input to the sum.
 
-    A row is in at most one entry of each run, whose loss is its epsilon if all noise is present.
+    A row is in at most one entry of each run.
     """
-    return counts + noise_share(epsilons, counts.shape[1], exponent, rng)
-
-
-def noise_share(
-    epsilons: Floats, entries: int, exponent: Fraction, rng: np.random.Generator
-) -> Ints:
-    """Draw a share of discrete Laplace noise of scale `1 / epsilons[i]`, shape (runs, entries).
-
-    Each epsilon is at least `1 / POLYA_SCALE_MAX`, and the exponent is above 0 and at most 1.
-    """
-    enough = bool((epsilons * POLYA_SCALE_MAX >= 1).all())
-    require_that(
-        enough,
-        "epsilons",
-        f"each of the epsilons must be at least 1/{POLYA_SCALE_MAX}; ask fewer queries, or "
-        "use a larger epsilon",
-    )
-    shares = np.empty((len(epsilons), entries), dtype=np.int64)
-    for epsilon in np.unique(epsilons):
-        those = epsilons == epsilon
-        scale, shape = 1 / Fraction(float(epsilon)), (int(those.sum()), entries)
-        shares[those] = polya_difference(exponent, scale, shape, rng)
-    return shares
+    return counts + noise_share(plan, counts.shape[1], exponent, rng)
 
 
 def noisy_votes(
@@ -216,14 +198,14 @@ def noisy_votes(
     exponent = parameters.exponent(len(parts))
     for rows in parts:
         check_rows(rows, parameters.features, parameters.classes)
-    steps = batch_steps(queries, parameters, radii)
+    steps = batch_steps(queries, parameters, radii, shares=exponent.denominator)
     release = next(steps)
     while True:
-        total = np.zeros((len(release.plan.epsilons), release.entries), dtype=np.int64)
+        total = np.zeros((len(release.plan.crowds), release.entries), dtype=np.int64)
         for place, rows in enumerate(parts):
             own = release.count(rows)
             adds = place < len(parts) - missing
-            total += noisy_counts(own, release.plan.epsilons, exponent, rng) if adds else own
+            total += noisy_counts(own, release.plan, exponent, rng) if adds else own
         try:
             release = steps.send(total)
         except StopIteration as done:

@@ -36,7 +36,14 @@ from veilring.privacy.noise import (
     discrete_laplace_kurtosis,
     discrete_laplace_variance,
 )
-from veilring.privacy.shares import NearGaussian, gaussian_shares, skellam_noise, vector_loss
+from veilring.privacy.shares import (
+    EPSILON_MAX,
+    NearGaussian,
+    gaussian_shares,
+    sigma_ceil,
+    skellam_noise,
+    vector_loss,
+)
 
 ApproximateNoise = Literal["gaussian", "skellam"]
 """The distributions of shares whose guarantee needs a δ: discrete Gaussian and Skellam."""
@@ -51,15 +58,11 @@ SIGMA_MIN: Final = 3
 than continuous noise would."""
 CENTRE_SHARE: Final = Fraction(3, 20)
 """The part of the budget for a first sum: more harms the second, and less misplaces the centre."""
-EPSILON_MAX: Final = 1000
-"""A meaninglessly large epsilon, still below the point where the accountants lose digits."""
 ROOM_DEVIATIONS: Final = 40
 """The space reserved for noise in a word, in standard deviations of the noise."""
 
 # Words are added modulo 2**64, and read with a sign.
 _WORD_MAX: Final = 2**63 - 1
-# All parties compute the same sigma, even if the last bits of their logarithms differ.
-_SIGMA_STEPS: Final = 2**16
 # The widest share; a draw may be many times as wide, and still fits into a word.
 _SIGMA_MAX: Final[dict[NoiseDistribution, float]] = {
     "gaussian": 2.0**39,
@@ -266,7 +269,7 @@ def plan_noise(
 
     def noises(factor: float) -> tuple[SumNoise, ...]:
         return tuple(
-            SumNoise(distribution, _rounded_up(factor * ideal * row.length), row, trust)
+            SumNoise(distribution, sigma_ceil(factor * ideal * row.length), row, trust)
             for ideal, row in zip(ideals, sums, strict=True)
         )
 
@@ -365,10 +368,6 @@ def _laplace(epsilon: Fraction, trust: Trust, row: Sensitivity) -> SumNoise:
 def _ideal_sigma(epsilon: float, delta: float, trust: Trust, weight: Fraction) -> float:
     """Return a share's sigma at L2 = 1 for continuous noise; the real one is slightly larger."""
     return _analytic_sigma(epsilon, delta) / math.sqrt(weight * trust.shares)
-
-
-def _rounded_up(sigma: float) -> Fraction:
-    return Fraction(math.ceil(sigma * _SIGMA_STEPS), _SIGMA_STEPS)
 
 
 def _require_fine(sigma: float) -> None:
