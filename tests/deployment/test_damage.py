@@ -299,7 +299,7 @@ def test_a_ledger_without_its_log_stops_the_owner(deploy: Deploy) -> None:
     (folder / "owner.db").rename(folder / "moved.ledger")
     owner = Deployment(folder)
     owner.configure("owner", 'state = "moved.ledger"')
-    said = owner.ended("serve", "owner.toml", code=1)
+    said = owner.ended("serve", "owner.toml", code=2)
     assert "moved.ledger was in use when it was copied" in said
 
 

@@ -105,7 +105,9 @@ class _Group(TyperGroup):
                 "\n".join([f"veilring: {error}", *getattr(error, "__notes__", ())]), err=True
             )
             _discard_output()
-            is_theirs = isinstance(error, InputError | MissingExtra)
+            from veilring.privacy.witness import StateRefused
+
+            is_theirs = isinstance(error, InputError | MissingExtra | StateRefused)
             raise typer.Exit(EXIT_INPUT if is_theirs else EXIT_RUN) from error
         except KeyboardInterrupt:
             if as_json:

@@ -280,7 +280,7 @@ def renew_key(
     _require_new("path", following)
     public = Path(f"{_public(key)}{NEXT}")
     Roster((member,)).save(public)  # an interrupted command may have left one
-    save_key(identity, following)
+    save_key(identity, following, like=key)
     typer.echo(f"{following}: the next private key; keep it on this machine")
     typer.echo(f"{public}: the public part; send it to the person who makes the roster")
     typer.echo(f"fingerprint {member.fingerprint}")

@@ -172,6 +172,8 @@ def _show(status: "StatusReport") -> None:
     typer.echo(f"certificates  days left: {_listed(dict(soonest[:_NAMES_SHOWN]))}{more}")
     if previous := status["previous_key_days"]:
         typer.echo(f"previous keys days left: {_listed(previous)}")
+    if status["reload_error"]:
+        typer.echo(f"reload failed {status['reload_error']}")
     if status["next_key"]:
         typer.echo("next key      waits beside the present one: see `veilring keys renew --use`")
     if status["last_error"] is not None:

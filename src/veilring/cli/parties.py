@@ -205,17 +205,18 @@ async def _serve_until_signal(role: Coroutine[Any, Any, None], reloads: "Reloads
     reloads.current.set(reloads)
     serving = asyncio.create_task(role)
     loop, had_terminal = asyncio.get_running_loop(), _has_terminal()
+    is_kept = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # by `nohup`
 
     def hang_up() -> None:
-        # A terminal that closes sends SIGHUP, too; `nohup` makes a command ignore it.
-        if had_terminal and not _has_terminal():
+        # A terminal that closes sends SIGHUP, too.
+        if had_terminal and not is_kept and not _has_terminal():
             serving.cancel()
         else:
             reloads.requested.set()
 
     with contextlib.ExitStack() as handlers:
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(sign) != signal.SIG_IGN:
+            if sign == signal.SIGHUP or signal.getsignal(sign) != signal.SIG_IGN:
                 loop.add_signal_handler(sign, hang_up if sign == signal.SIGHUP else serving.cancel)
                 # uvloop leaves its handlers behind when it closes.
                 handlers.callback(loop.remove_signal_handler, sign)

@@ -14,11 +14,11 @@ from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
 from veilring.deployment.reloading import Reloads
 from veilring.deployment.status import STOPPING, Clock, ReadTotals, Status, notify_systemd, utc_now
-from veilring.errors import HandshakeError, NotReady, PeerLost, SessionAborted
+from veilring.errors import HandshakeError, PeerLost, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.nodes.service import Offer, Service
-from veilring.nodes.session import IS_STOPPING
+from veilring.nodes.service import UNBEGUN, Offer, Service
+from veilring.nodes.session import PEER_STOPPED
 from veilring.randomness import Streams
 from veilring.transport.roster import NEXT, Member, Roster
 from veilring.transport.tls import TlsEndpoint, expected_peers
@@ -33,9 +33,8 @@ Repeat = Literal["never", "unbegun", "free"]
 """Which failed sessions a client repeats: none; those in which no party has taken part; or also
 those that broke off, because an equal request costs and reveals nothing more. It then gives its
 role the same values again."""
-# The reasons of aborts before any party had taken part, and those in the middle of a session.
-_BEFORE: Final = frozenset({NotReady.__name__, IS_STOPPING})
-_AMID: Final = frozenset({PeerLost.__name__, "PeerStopped"})
+# The reasons of aborts in the middle of a session; those before it are `UNBEGUN`.
+_AMID: Final = frozenset({PeerLost.__name__, PEER_STOPPED})
 
 # The time for which a party that stops finishes open sessions, whose ε may be spent already. Docker
 # kills a container 10 s after its signal.
@@ -198,7 +197,7 @@ class Server:
         config: ServerConfig,
         log: Logger,
         clock: Clock = utc_now,
-        reload: Callable[[Reloads, TlsEndpoint], Awaitable[None]] | None = None,
+        reload: Callable[[Reloads, TlsEndpoint], Awaitable[str]] | None = None,
     ) -> None:
         self.clock, self._reload = clock, reload
         self.identity, self.roster = load_credentials(config)
@@ -289,7 +288,7 @@ class Server:
             await reloads.requested.wait()
             reloads.requested.clear()
             with status.reloading():
-                await self._reload(reloads, endpoint)
+                status.reload_error = await self._reload(reloads, endpoint)
 
     def _has_next_key(self) -> bool:
         return Path(f"{self._config.identity}{NEXT}").is_file()
@@ -327,7 +326,7 @@ class ClientConnection:
 
 def _is_before(error: PeerLost | SessionAborted) -> bool:
     """Return whether no party had taken part: one that leaves in order has ended what it began."""
-    return error.orderly if isinstance(error, PeerLost) else error.reason in _BEFORE
+    return error.orderly if isinstance(error, PeerLost) else error.reason in UNBEGUN
 
 
 def _is_loss(error: PeerLost | SessionAborted) -> bool:

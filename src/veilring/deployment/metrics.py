@@ -97,6 +97,8 @@ def _metrics(status: StatusReport) -> Iterator[Metric]:
     yield metric("certificate_days_left", "Whole days until a certificate ends", days, "member")
     previous, about = {**status["previous_key_days"]}, "Days for which a previous key is accepted"
     yield metric("previous_key_days_left", about, previous, "member")
+    failed_reload = {"": bool(status["reload_error"])}
+    yield metric("reload_failed", "Whether the last reload has changed nothing", failed_reload)
     yield metric("next_key_waits", "Whether a next key is not in use yet", {"": status["next_key"]})
     if budget is not None:
         for what in ("spent", "left"):

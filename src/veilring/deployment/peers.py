@@ -467,13 +467,11 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
 async def _ask_batches(
     client: Client, terms: PeerTerms, features: Floats, membership: Membership
 ) -> Ints:
-    size, remembers = membership.batch_max, membership.memory is not None
+    size = membership.batch_max
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
     role = peer_client(terms.digest, terms.encoded.label_count, price)
     labels = np.zeros(len(features), dtype=np.int64)
-    # parties that remember queries refuse a repetition that reveals more
-    repeat: Repeat = "free" if remembers and not price else "unbegun"
-    async with client.connect(terms.keys, repeat=repeat) as connection:
+    async with client.connect(terms.keys, repeat="unbegun") as connection:
         for first in range(0, len(features), size):
             batch = slice(first, first + size)
             labels[batch] = await connection.run(role, features[batch])

@@ -38,7 +38,6 @@ from veilring.errors import (
     BudgetExhausted,
     InternalError,
     PolicyRefused,
-    ProtocolViolation,
     ScenarioError,
     StoreFailed,
     VeilringError,
@@ -340,7 +339,8 @@ class Gate:
                 yield free
             return
         if asked.peer and asked.client not in {"", *self._server.roster.names}:
-            raise ProtocolViolation(asked.peer, "asks for a client that is not in the roster")
+            # It may have left, or our roster may be the older one.
+            raise PolicyRefused(self._me, "who", f"{asked.client} is not in the roster")
         epsilon = self._terms.epsilon if asked.epsilon is None else asked.epsilon
         request = self._terms._replace(
             client=asked.client,
@@ -390,7 +390,7 @@ class _Admitted(Admitted):
 
     def __init__(self, gate: Gate, asked: Asked, request: Request) -> None:
         self._gate, self._asked, self._request = gate, asked, request
-        self._number, self._has_answer = 0, False
+        self._number, self._has_answer, self._session = 0, False, asked.session
 
     @override
     def count(
@@ -402,6 +402,7 @@ class _Admitted(Admitted):
         answer: bytes | None = None,
     ) -> None:
         gate, trail = self._gate, self._gate.trail
+        self._session = session or self._session
         with gate.file.guard:
             added = gate.reserved.pop(self, (0, 0))
             if not any(added) and trail is None:
@@ -411,7 +412,7 @@ class _Admitted(Admitted):
                 if any(added):
                     transaction.execute(_COUNT, (_hour_of(gate.clock()), *added))
                 if trail is not None:
-                    entry = self._entry(session)
+                    entry = self._entry()
                     entry |= {"charged": connection is not None, "peers": list(peers)}
                     kind = _ADMITTED if answer is None else _ANSWERED
                     self._number = trail.append(kind, entry, answer=answer, connection=transaction)
@@ -454,7 +455,7 @@ class _Admitted(Admitted):
                 entry = {"of": self._number, "error": what.__name__}
                 self._gate.trail.append(_FAILED, entry)
 
-    def _entry(self, session: bytes = b"") -> dict[str, object]:
+    def _entry(self) -> dict[str, object]:
         """Return the fields of each entry of the request."""
         asked, request, trail = self._asked, self._request, self._gate.trail
         return {
@@ -462,7 +463,7 @@ class _Admitted(Admitted):
             "client": asked.client,
             "peer": asked.peer,
             "service": asked.service,
-            "session": (session or asked.session).hex(),
+            "session": self._session.hex(),
             "system": request.system,
             "reveal": request.reveal,
             "k": None if request.k == ANY_K else request.k,

@@ -59,8 +59,12 @@ def marks_of(config: ServerConfig) -> Marks:
     return found
 
 
-async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -> None:
-    """Read the files of a running party again, and use and log the changes."""
+async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -> str:
+    """Read the files of a running party again, and use and log the changes.
+
+    Returns:
+        The mistake because of which nothing has changed; empty if there is none.
+    """
     name, log = endpoint.name, start.log
     ours = logging.getLogger("veilring")
     try:
@@ -70,10 +74,10 @@ async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -
             start.gate.change(fresh.policy)  # which may fail, and logs the difference
             changes.append("policy")
         switch()
-    except (VeilringError, OSError) as error:
+    except (VeilringError, OSError, ValueError, TypeError) as error:  # of any file of a person
         line = "%s has read its files again, and changes nothing: %s"
         log.log(logging.ERROR, line, name, error)  # a mistake in a file, without a trace
-        return
+        return str(error)
     levels = [getattr(logging, each.config.log_level.upper()) for each in (start, fresh)]
     was, start.config = start.server.identity, fresh.config
     start.server.identity, start.server.roster = fresh.server.identity, fresh.server.roster
@@ -85,6 +89,7 @@ async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -
             start.gate.renew_key()
         except StoreFailed as error:  # its state is closed, so the party ends at the next request
             log.log(logging.ERROR, "the key of %s is not in its trail: %s", name, error)
+    return ""
 
 
 def _prepared(

@@ -68,6 +68,7 @@ class StatusReport(TypedDict):
         next_key: Whether the party's next key lies beside the present one: see `veilring keys
             renew`.
         budget: The `Totals` of its ledger, with what is left; none if it has none.
+        reload_error: The mistake because of which the last reload has changed nothing, or nothing.
         last_error: The last failed session, and how many seconds ago it ended.
     """
 
@@ -82,6 +83,7 @@ class StatusReport(TypedDict):
     certificate_days: dict[str, int]
     previous_key_days: dict[str, int]
     next_key: bool
+    reload_error: str
     budget: dict[str, Any] | None
     last_error: tuple[float, str] | None
 
@@ -95,6 +97,7 @@ class Status:
 
     Attributes:
         service: The service that answers requests, once it does.
+        reload_error: The mistake because of which the last reload has changed nothing.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class Status:
     ) -> None:
         self._role, self._endpoint, self._has_next_key = role, endpoint, has_next_key
         self._totals, self._clock, self._since = totals, clock, loop_time()
-        self._told_ready = False
+        self._told_ready, self.reload_error = False, ""
         self.service: Service | None = None
 
     def tell_ready(self) -> None:
@@ -120,9 +123,11 @@ class Status:
         """Tell systemd that the party reads its files again, and then that it is ready again."""
         if self._told_ready:
             notify_systemd(RELOADING.format(time.monotonic_ns() // 1_000))
-        yield
-        if self._told_ready:
-            notify_systemd(READY)
+        try:
+            yield
+        finally:
+            if self._told_ready:
+                notify_systemd(READY)
 
     async def report(self) -> StatusReport:
         """Return the present status."""
@@ -156,6 +161,7 @@ class Status:
                 if each.previous_until and each.accepts_previous(now.date())
             },
             next_key=self._has_next_key(),
+            reload_error=self.reload_error,
             budget=budget,
             last_error=None
             if error is None

@@ -6,9 +6,9 @@ A party with its own process has its own event loop, and worker threads for slow
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -17,14 +17,16 @@ from typing import Final, Protocol, Self, TypeVar
 from veilring.errors import (
     Busy,
     InputError,
+    NotReady,
     PeerLost,
     ProtocolViolation,
+    SessionAborted,
     TransportError,
     VeilringError,
 )
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast, broadcast_to_rest
-from veilring.nodes.session import IS_STOPPING, TOO_MANY_SESSIONS, Abort, Open
+from veilring.nodes.session import IS_STOPPING, PEER_STOPPED, TOO_MANY_SESSIONS, Abort, Open
 from veilring.transport.messages import encode
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, loop_time
 
@@ -363,6 +365,26 @@ class FairTurns:
             turns.remove(turn)
         if not turns:
             self._waiting.pop(client, None)
+
+
+UNBEGUN: Final = frozenset({NotReady.__name__, IS_STOPPING})
+"""The reasons of aborts before anything was sent, which a client may believe of the party that it
+asked, and of no other."""
+
+
+@contextmanager
+def begun() -> Iterator[None]:
+    """Take part in what others may have begun, too: no abort of theirs is one before that.
+
+    A peer chooses the reason of its abort. A client that believed it would ask again, and honest
+    parties that have paid for the first session, or revealed something there, would do so again.
+    """
+    try:
+        yield
+    except SessionAborted as error:
+        if error.reason in UNBEGUN:
+            raise SessionAborted(error.by, PEER_STOPPED, error.culprit) from error
+        raise
 
 
 def opening(

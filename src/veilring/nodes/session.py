@@ -618,6 +618,7 @@ class SessionTimeLimit:
 TOO_MANY_SESSIONS: Final = "TooManySessions"
 """A reason for which a refused peer repeats its request, as it should."""
 IS_STOPPING: Final = "Stopping"
+PEER_STOPPED: Final = "PeerStopped"
 """The reason of a party that finishes its sessions and begins no more."""
 REFUSALS: Final = frozenset(
     {"NotOffered", "OtherTerms", "WrongParties", TOO_MANY_SESSIONS, IS_STOPPING}
@@ -644,7 +645,7 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
     if isinstance(error, VeilringError):
         return error
     if isinstance(error, asyncio.CancelledError):
-        return SessionAborted(session.me, "PeerStopped")
+        return SessionAborted(session.me, PEER_STOPPED)
     # without a number, the limit of a custom role, and no error of a system
     is_limit = isinstance(error, TimeoutError) and error.errno is None
     family = StoreFailed if isinstance(error, _STORES) and not is_limit else InternalError

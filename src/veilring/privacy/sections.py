@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from veilring.errors import InputError, StoreFailed
+from veilring.errors import InputError
 from veilring.privacy.witness import (
     SEAL_BYTES,
     UNREADABLE,
-    companions,
+    StateRefused,
     hash_row,
     lock_path,
     log_of,
@@ -160,12 +160,12 @@ def require_known(path: Path, kind: Content, state: State, known: tuple[bytes, i
     """Refuse a file that differs from its witness."""
     name, transactions = known
     if name != state.id:
-        raise StoreFailed(
+        raise StateRefused(
             f"{path} is not the {kind.name} recorded in {lock_path(path).name}. Restore "
             f"the right one; or, if it is the right one, remove {lock_path(path).name}"
         )
     if state.transactions < transactions:
-        raise StoreFailed(
+        raise StateRefused(
             f"{path} is not complete: its last {transactions - state.transactions} transactions "
             f"are missing. It is an older copy, or its log {log_of(path).name} was damaged or "
             f"removed. Restore your newest files. To continue without these transactions, remove "
@@ -296,27 +296,24 @@ def missing_state(where: str, name: str, loss: str) -> InputError:
     )
 
 
-def lost(path: Path, kind: Content) -> StoreFailed:
+def lost(path: Path, kind: Content) -> StateRefused:
     """Return the error for a file that is missing although it was created."""
-    return StoreFailed(
+    return StateRefused(
         f"{path} is missing or empty, although {lock_path(path).name} or its log shows that it "
-        f"existed. Restore it. Without it, {kind.loss}; to start over nevertheless, remove "
-        f"{', '.join(each.name for each in companions(path))} as well"
+        f"existed. Restore it: without it, {kind.loss}"
     )
 
 
-def damaged(path: Path, kind: Content, what: object) -> StoreFailed:
+def damaged(path: Path, kind: Content, what: object) -> StateRefused:
     """Return the error for a file with other bytes than those that were written."""
-    return StoreFailed(
-        f"{path} is damaged ({what}). Restore your newest copy of it. Without it, "
-        f"{kind.loss}; to start over nevertheless, move away {path.name}, "
-        f"{', '.join(each.name for each in companions(path))}"
+    return StateRefused(
+        f"{path} is damaged ({what}). Restore your newest copy of it: without it, {kind.loss}"
     )
 
 
-def incomplete(path: Path, kind: Content) -> StoreFailed:
+def incomplete(path: Path, kind: Content) -> StateRefused:
     """Return the error for a main file without its log."""
-    return StoreFailed(
+    return StateRefused(
         f"{path} was in use when it was copied or when its process died, and is not complete "
         f"without its log {log_of(path).name}. Put the log next to it, or copy a {kind.name} that "
         "was closed properly"

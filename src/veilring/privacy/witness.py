@@ -33,6 +33,10 @@ CREATE TABLE witness (id BLOB NOT NULL, transactions BLOB NOT NULL, digest BLOB 
 """
 
 
+class StateRefused(StoreFailed):
+    """State is missing, damaged or incomplete: a person has to restore it."""
+
+
 class Witness:
     """The witness of a state file that this process may write, until it is closed."""
 
@@ -174,9 +178,9 @@ def in_use(path: Path, name: str) -> InputError:
     )
 
 
-def _damaged_witness(path: Path) -> StoreFailed:
+def _damaged_witness(path: Path) -> StateRefused:
     beside = lock_path(path)
-    return StoreFailed(
+    return StateRefused(
         f"{beside} is damaged, so that nothing shows whether {path.name} is complete and the "
         f"latest version. If you are sure that it is, remove {beside.name} and start again"
     )

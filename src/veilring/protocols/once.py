@@ -56,7 +56,7 @@ from veilring.errors import (
 )
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
-from veilring.nodes.service import FairTurns, Offer, opening
+from veilring.nodes.service import FairTurns, Offer, begun, opening
 from veilring.protocols.admission import Admitted, Asked
 from veilring.protocols.chunks import receive_chunks, send_chunks
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
@@ -304,7 +304,8 @@ class OnceMember:
         """Have the first party convene the session; return its refusal, if it refuses."""
         me, first = self.node.name, self.convener
         self.node.require((first,))
-        answer = await self._run(partial(_request, size=self.once.size), PEERS_RESULT, first)
+        with begun():
+            answer = await self._run(partial(_request, size=self.once.size), PEERS_RESULT, first)
         if not isinstance(answer, ResultReady):
             return None
         if answer.exhausted not in self.member.parties:

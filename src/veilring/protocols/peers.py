@@ -29,7 +29,7 @@ from veilring.errors import (
 )
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
-from veilring.nodes.service import SESSION, FairTurns, Offer, opening
+from veilring.nodes.service import SESSION, FairTurns, Offer, begun, opening
 from veilring.nodes.session import SessionLimits
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
@@ -345,14 +345,17 @@ class PeerMember:
             opened = opening(role, PEERS_JOIN, self.terms, tolerant=tolerant)
             session = Streams().token("session")
             SESSION.set(session.hex())  # which the logs of all members have
-            return await self.node.run(opened, session, self.parties, tolerant=tolerant)
+            with begun():
+                return await self.node.run(opened, session, self.parties, tolerant=tolerant)
 
     async def _join(self, party: Party, opener: str) -> None:
         self.node.require(self.parties)
         request = await party.receive(PeerRequest, sender=opener, due=_REQUEST_DUE)
         if request.queries > self.membership.batch_max:
             party.accuse(ProtocolViolation(opener, "announced more queries than a batch may have"))
-        asked = Asked(request.client, request.queries, service=PEERS_JOIN, peer=opener)
+        asked = Asked(
+            request.client, request.queries, service=PEERS_JOIN, peer=opener, session=party.session
+        )
         with self.admitted(asked) as admitted:
             announced = request.queries if self.membership.announced else None
             count = self.counter(admitted, party)

@@ -166,8 +166,12 @@ def save_identity(identity: Identity, directory: Path) -> Path:
     return save_key(identity, directory / f"{identity.name}.key")
 
 
-def save_key(identity: Identity, path: Path) -> Path:
-    """Write the file of `save_identity` under another name, and return its path."""
+def save_key(identity: Identity, path: Path, like: Path | None = None) -> Path:
+    """Write the file of `save_identity` under another name, and return its path.
+
+    Args:
+        like: A file whose owner becomes that of the new one.
+    """
     # mkstemp makes the file with mode 0600: no other user can open it at any moment
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{identity.name}.")
     try:
@@ -175,6 +179,9 @@ def save_key(identity: Identity, path: Path) -> Path:
             file.write(write_identity(identity))
             file.flush()
             os.fsync(file.fileno())
+        if like is not None and os.name == "posix":
+            owner = like.stat()
+            os.chown(draft, owner.st_uid, owner.st_gid)  # if root renews the key of a service
         os.link(draft, path)  # unlike a rename, this fails if the path exists
     except FileExistsError as error:
         raise InputError("path", path, "a file that does not exist yet") from error
@@ -436,6 +443,11 @@ class Roster:
             raise InputError.because("the previous roster has the same keys", field="previous")
         if until < today:
             raise InputError("until", until, f"{today} or later")
+        pairs = zip(self.members, before.members, strict=True)
+        ends = [old.expires.date() for new, old in pairs if new.fingerprint != old.fingerprint]
+        if ends and until > min(ends):
+            message = f"a certificate that is replaced ends on {min(ends)}; choose no later day"
+            raise InputError.because(message, field="until")
         pairs = zip(self.members, before.members, strict=True)
         return Roster(
             tuple(

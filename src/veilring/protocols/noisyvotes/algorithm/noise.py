@@ -116,7 +116,9 @@ def _mu(epsilon: float, delta: float, shares: int) -> float:
 
 def plan_bytes(plan: Plan) -> bytes:
     """Return the noise of a plan as bytes, which parties compare."""
-    return (plan.sigmas if isinstance(plan, GaussianPlan) else plan.epsilons).tobytes()
+    if isinstance(plan, GaussianPlan):
+        return b"gaussian" + plan.sigmas.tobytes()
+    return plan.epsilons.tobytes()
 
 
 def plan_loss(plan: Plan, there: int, shares: int) -> Fraction:
