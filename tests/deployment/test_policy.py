@@ -1,5 +1,6 @@
 """The policies of parties: decisions, durable counts, and the errors of clients."""
 
+import contextlib
 import datetime as dt
 import logging
 import os
@@ -16,6 +17,7 @@ from tests.deployment.commands import PARTIES, SECONDS, Command, Deploy, Deploym
 from tests.deployment.members import all_served
 from tests.deployment.test_peers import written
 
+from veilring.deployment import connecting
 from veilring.deployment.duties import begin_state, load_config
 from veilring.deployment.policy import (
     USAGE,
@@ -28,7 +30,14 @@ from veilring.deployment.policy import (
     open_admission,
     read_policy,
 )
-from veilring.errors import PolicyRefused, ScenarioError, SessionAborted, StoreFailed, VeilringError
+from veilring.errors import (
+    NotReady,
+    PolicyRefused,
+    ScenarioError,
+    SessionAborted,
+    StoreFailed,
+    VeilringError,
+)
 from veilring.nodes.party import Party
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
@@ -468,6 +477,31 @@ async def test_a_batch_has_the_announced_number_of_queries(
         assert budget is None or served.spent() == [0.0] * 3
         monkeypatch.undo()
         assert len(await served.labels(0, 1)) == 1
+
+
+async def test_no_client_asks_again_on_the_word_of_another_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that breaks off after the others have paid cannot make them pay again."""
+    play = PeerMember.play
+
+    async def broken(member: PeerMember, party: Party, **given: Any) -> Any:
+        await play(member, party, **given)
+        raise NotReady("party-1", "party-2")
+
+    votes = written(tmp_path / "votes", NoisyVotes(epsilon=1.0, radius=0.3), 10.0)
+    async with all_served(votes.folder) as served:
+        liar = served.members["party-1"]
+
+        async def chosen(member: PeerMember, party: Party, **given: Any) -> Any:
+            return await (broken if member is liar else play)(member, party, **given)
+
+        monkeypatch.setattr(PeerMember, "play", chosen)
+        monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.0,) * 4)
+        for _ in range(2):
+            with contextlib.suppress(SessionAborted):
+                await served.labels(0, 3)
+        assert served.spent()[2] in {1.0, 2.0}
 
 
 def test_an_owner_counts_new_queries_once(deploy: Deploy) -> None:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.deployment import commands
@@ -40,6 +41,7 @@ class Reloading:
 
     def __init__(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         self.folder, self._caplog = folder, caplog
+        self._config: Any = load_config(folder / "owner.toml")
         self.reloads = Reloads(partial(load_config, folder / "owner.toml"))
 
     async def reload(self) -> str:
@@ -59,7 +61,7 @@ class Reloading:
 
     async def status(self) -> StatusReport:
         """Return the status of the owner."""
-        return await status_of(load_config(self.folder / "owner.toml"))  # type: ignore[arg-type]  # an owner's
+        return await status_of(self._config)
 
     async def ask(self, number: int) -> None:
         """Ask as one of its analysts."""
@@ -174,6 +176,7 @@ async def test_a_mistake_in_any_file_changes_nothing_and_is_logged(
             ("roster.toml", Roster(roster.members[1:]).to_toml(), "'owner'; allowed: a party"),
             ("owner.key", write_identity(make_identity("owner")).decode(), "is not the roster's"),
             ("owner.toml", "role = ]", "at line 1, column 8"),
+            ("roster.toml", roster.to_toml().replace("-----BEGIN", "ä-----BEGIN", 1), "PEM"),
             ("owner.toml", (folder / "analyst-0.toml").read_text(), "must be restarted"),
         ):
             if name == "roster.toml":
@@ -182,10 +185,14 @@ async def test_a_mistake_in_any_file_changes_nothing_and_is_logged(
             log = await owner.reload()
             assert "owner has read its files again, and changes nothing" in log
             assert says in log
+            assert (await owner.status())["reload_error"] in log
             assert [record.levelname for record in caplog.records] == ["ERROR"], log
             for path, content in kept.items():
                 if path.suffix not in {".db", ".lock"}:
                     path.write_bytes(content)
+        assert (await owner.status())["reload_error"]
+        await owner.reload()
+        assert (await owner.status())["reload_error"] == ""
         await owner.ask(0)
         await owner.ask(1)
 
@@ -256,6 +263,12 @@ def run_in_terminal(folder: Path, words: tuple[str, ...], output: Path) -> None:
     commands.run(folder, words, output)
 
 
+def run_by_nohup(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `nohup`, which lets it ignore the signal of a terminal that closes."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    commands.run(folder, words, output)
+
+
 def run_daemon(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command without a terminal."""
     os.setsid()
@@ -266,10 +279,11 @@ def run_daemon(folder: Path, words: tuple[str, ...], output: Path) -> None:
 def test_sighup_reads_files_again_and_a_terminal_that_closes_ends_the_party(deploy: Deploy) -> None:
     """With or without a terminal, the signal alone is a request to read the files."""
     owner = deploy("owner")
-    owner.serve("owner", body=run_daemon)
-    os.kill(owner.running["owner"].pid, signal.SIGHUP)
-    owner.wait_for("owner", ENDED)
-    owner.end_in_order("owner")
+    for body in (run_daemon, run_by_nohup):
+        owner.serve("owner", body=body)
+        os.kill(owner.running["owner"].pid, signal.SIGHUP)
+        owner.wait_for("owner", ENDED)
+        owner.end_in_order("owner")
     ours, theirs = pty.openpty()
     (owner.folder / "terminal").write_text(os.ttyname(theirs))
     owner.serve("owner", body=run_in_terminal)

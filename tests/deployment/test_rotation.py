@@ -7,8 +7,8 @@ import os
 import signal
 from asyncio import to_thread
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,8 @@ from veilring.deployment import connecting, load_config, load_config_of
 from veilring.deployment.connecting import Client
 from veilring.deployment.peers import ClientConfig, MemberConfig, PeerTerms, serve_member
 from veilring.deployment.reloading import Reloads
+from veilring.errors import PeerLost, SessionAborted
+from veilring.nodes.session import PEER_STOPPED
 from veilring.protocols.peers import peer_client
 from veilring.transport.roster import Roster, load_identity
 
@@ -37,13 +39,14 @@ class Asking:
 
     Attributes:
         answers: The number of correct answers so far, by client.
+        stopped: The number of requests that met a party in the moment in which it stopped.
         is_over: Whether the clients end after their next answer.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._expected: list[str] = []
-        self.answers, self.is_over = Counter[str](), False
+        self.answers, self.is_over, self.stopped = Counter[str](), False, 0
 
     async def over_one_connection(self, party: str) -> None:
         """Ask a party over one connection."""
@@ -53,10 +56,11 @@ class Asking:
         terms = PeerTerms.load(Path(config.terms), len(PARTIES))
         queries, _ = terms.asked(self._folder / "queries.csv", config, logging.getLogger("test"))
         role = peer_client(terms.digest, terms.encoded.label_count)
-        async with client.connect(terms.keys, repeat="free") as connection:
+        async with client.connect(terms.keys, repeat="unbegun") as connection:
             while not self.is_over:
-                found = await connection.run(role, queries[:QUERIES])
-                self._count(party, [str(each) for each in terms.encoded.named(found)])
+                with self._stops():
+                    found = await connection.run(role, queries[:QUERIES])
+                    self._count(party, [str(each) for each in terms.encoded.named(found)])
 
     async def with_new_connections(self, party: str) -> None:
         """Ask a party as `veilring ask` does."""
@@ -74,8 +78,18 @@ class Asking:
             text = text.replace(old, new)
         (asker / "client.toml").write_text(text)
         while not self.is_over:
-            self._count(asker.name, await labels_of(asker, 0, QUERIES))
+            with self._stops():
+                self._count(asker.name, await labels_of(asker, 0, QUERIES))
             await asyncio.sleep(ASK_SECONDS)
+
+    @contextmanager
+    def _stops(self) -> Iterator[None]:
+        try:
+            yield
+        except SessionAborted as error:
+            if error.reason not in {PEER_STOPPED, PeerLost.__name__}:
+                raise
+            self.stopped += 1
 
     def _count(self, client: str, labels: list[str]) -> None:
         self._expected = self._expected or labels
@@ -206,6 +220,7 @@ async def test_all_members_change_their_keys_and_every_request_is_answered(
         one = Asking.over_one_connection
         async with asking(deployment.folder, one, asked=PARTIES[1:2]) as clients:
             await rotate(deployment, clients, change)
+    assert clients.stopped == 0
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
@@ -236,6 +251,7 @@ async def test_processes_change_their_keys_and_restart_and_every_request_is_answ
     both = (Asking.over_one_connection, Asking.with_new_connections)
     async with asking(deployment.folder, *both) as clients:
         await rotate(deployment, clients, lambda name: to_thread(hang_up, deployment, name))
+    assert clients.stopped == 0
     assert "asking again" not in caplog.text
     alone = (deployment.folder / "party-0.roster.toml").read_bytes()
     (deployment.folder / "client.roster.toml").write_bytes(alone)
@@ -243,6 +259,7 @@ async def test_processes_change_their_keys_and_restart_and_every_request_is_answ
         for name in PARTIES:
             await to_thread(restart, deployment, name)
             await clients.more()
+    assert clients.stopped <= len(both) * len(PARTIES) ** 2
     for name in PARTIES:
         assert "Traceback" not in deployment.log(name)
         assert "complete and unchanged" in deployment.call("trail", "verify", f"{name}.toml").output

@@ -112,7 +112,7 @@ def fingerprint_of_key(public: CertificatePublicKeyTypes) -> str:
 def read_certificate(pem: str) -> tuple[str, x509.Certificate]:
     """Parse a certificate; return its common name and the certificate."""
     try:
-        certificate = x509.load_pem_x509_certificate(pem.encode())
+        certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
         fingerprint_of(certificate)
         (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     except (ValueError, UnsupportedAlgorithm) as error:
