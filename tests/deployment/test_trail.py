@@ -572,7 +572,7 @@ def _count_and_fail(admitted: Admitted, error: BaseException, *, counts: bool) -
 
 
 def test_refusals_are_entered_for_each_client(tmp_path: Path, keeper: Keeper) -> None:
-    """No client's refusals are another one's, whoever asks for them; strangers have none."""
+    """A client has its own refusals, also if other members ask for it; strangers have no entry."""
     path, server = tmp_path / "ada.db", cast("Any", keeper)
     clients = (Member.of(make_identity(name), kind="client") for name in ("clerk", "mallory"))
     keeper.roster = Roster((*keeper.roster.members, *clients))

@@ -63,7 +63,7 @@ async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -
     """Read the files of a running party again, and use and log the changes.
 
     Returns:
-        The mistake because of which nothing has changed; empty if there is none.
+        The mistake because of which nothing has changed; empty otherwise.
     """
     name, log = endpoint.name, start.log
     ours = logging.getLogger("veilring")
