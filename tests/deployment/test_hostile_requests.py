@@ -120,7 +120,7 @@ def is_of_rows(message: Message) -> bool:
 def violations(
     limits: Mapping[str, Any], price: float, batches: Sequence[Answered], labels: Sequence[Answered]
 ) -> list[str]:
-    """Return what a policy does not allow among the answers of a party, by adding all up."""
+    """Return the answers of a party that its policy does not allow, and the sums above a limit."""
     found = []
     for each in (*batches, *labels):
         if each.client not in limits.get("clients", each.client):

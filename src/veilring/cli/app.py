@@ -64,7 +64,8 @@ Run a scenario to see its accuracy, its cost and its leakage:
     veilring run wine --runtime simulated --set parties.count=100
     veilring run digits --set protocol.k=9 --seed 7 --json
 
-Exit codes: 0 success; 1 a run failed; 2 the input was wrong; 130 interrupted by Ctrl-C.
+Exit codes: 0 success; 1 a run failed; 2 the input was wrong, or the state is missing or damaged;
+130 interrupted by Ctrl-C.
 """
 
 

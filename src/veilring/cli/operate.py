@@ -101,8 +101,8 @@ def status_command(
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="The address for --port; by default only this machine.")
-    ] = "127.0.0.1",
+        str | None, typer.Option(help="The address for --port.", show_default="only this machine")
+    ] = None,
 ) -> None:
     """Print the status of a running party of this machine.
 

@@ -76,21 +76,16 @@ SchemaFile = Annotated[
         " or terms. Default: all columns as they are, in the ranges of the table.",
     ),
 ]
+_READING: Final = "TOML file with the particulars of the table's file, by which the schema reads it"
 ReadingFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--reading",
-        metavar="FILE.toml",
-        help="TOML file with the particulars of the table's file, by which the schema reads it.",
-    ),
+    Path | None, typer.Option("--reading", metavar="FILE.toml", help=f"{_READING}.")
 ]
 ReadingFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--reading",
         metavar="[FILE=]READING.toml",
-        help="TOML file with the particulars of the table's file, by which the schema reads it;"
-        " with several files, after the file that it is for. May be repeated.",
+        help=f"{_READING}; with several files, after the file that it is for. May be repeated.",
     ),
 ]
 KeptColumns = Annotated[

@@ -81,7 +81,8 @@ def verify_command(
     The check needs only the trail and the roster, so anyone with an export can make it. A state
     file is checked for lost transactions, too.
 
-    Exit codes: 0 the trail is complete and unchanged; 1 it is not.
+    Exit codes: 0 the trail is complete and unchanged; 1 it is not; 2 the state file itself is
+    missing, damaged or incomplete.
 
     For example:
 

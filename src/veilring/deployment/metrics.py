@@ -12,6 +12,7 @@ from typing_extensions import override
 from veilring.deployment.status import StatusReport
 from veilring.errors import AddressTaken
 from veilring.extras import name_missing_extras
+from veilring.transport.tls import LOOPBACK
 
 with name_missing_extras():
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -21,7 +22,7 @@ with name_missing_extras():
 if TYPE_CHECKING:
     from threading import Thread
 
-METRICS_HOST: Final = "127.0.0.1"  # names of clients and their budgets are for this machine alone
+METRICS_HOST: Final = LOOPBACK  # names of clients and their budgets are for this machine alone
 
 ReadStatus = Callable[[], StatusReport | None]
 
@@ -45,12 +46,13 @@ def metrics_text(status: StatusReport) -> str:
     return generate_latest(_registry(lambda: status)).decode()
 
 
-def serve_metrics(read: ReadStatus, port: int, host: str = METRICS_HOST) -> "Thread":
+def serve_metrics(read: ReadStatus, port: int, host: str | None = None) -> "Thread":
     """Serve the metrics of a party over HTTP, in the format that the request accepts.
 
     Args:
         read: Returns the status of the party, or none if it is not running.
         port: The port, 1 to 65535.
+        host: The address; by default `METRICS_HOST`.
 
     Returns:
         The thread of the server.
@@ -58,10 +60,11 @@ def serve_metrics(read: ReadStatus, port: int, host: str = METRICS_HOST) -> "Thr
     Raises:
         AddressTaken: If another process listens there.
     """
+    address = host or METRICS_HOST
     try:
-        _, thread = start_http_server(port, host, _registry(read))
+        _, thread = start_http_server(port, address, _registry(read))
     except OSError as error:
-        raise AddressTaken(host, port) from error
+        raise AddressTaken(address, port) from error
     return thread
 
 

@@ -295,8 +295,7 @@ class Gate:
         file: StateFile | None,
         trail: Trail | None,
     ) -> None:
-        self._me, self._terms, self._log, self.clock = server.name, terms, log, server.clock
-        self._server = server
+        self._server, self._terms, self._log, self.clock = server, terms, log, server.clock
         counts_nothing = file is None and not terms.counted
         self._opened = open_state_file(None, USAGE) if counts_nothing else file
         self.policy: Policy | None = None
@@ -315,11 +314,11 @@ class Gate:
         """Use a policy, or none, for the requests from now on; log how it differs, and enter it."""
         if policy is None:
             line = "%s has no policy: it takes part in everything that the terms allow"
-            self._log.info(line, self._me)
+            self._log.info(line, self._server.name)
         else:
             with self.file.guard, self.storing():
                 self.file.add(USAGE)
-                _log_change(self._me, policy, self.file, self._log)
+                _log_change(self._server.name, policy, self.file, self._log)
         if self.trail is not None:
             with self.storing():
                 self.trail.append(_POLICY, {"policy": policy and policy.limits})
@@ -340,7 +339,7 @@ class Gate:
             return
         if asked.peer and asked.client not in {"", *self._server.roster.names}:
             # It may have left, or our roster may be the older one.
-            raise PolicyRefused(self._me, "who", f"{asked.client} is not in the roster")
+            raise PolicyRefused(self._server.name, "who", f"{asked.client} is not in the roster")
         epsilon = self._terms.epsilon if asked.epsilon is None else asked.epsilon
         request = self._terms._replace(
             client=asked.client,
@@ -375,7 +374,7 @@ class Gate:
         decision = decide(policy, request, self._usage(now), now)
         if decision.about:
             admitted.refuse(decision.rule)
-            raise PolicyRefused(self._me, decision.about, decision.rule)
+            raise PolicyRefused(self._server.name, decision.about, decision.rule)
         self.reserved[admitted] = request.queries, _units(request.epsilon or 0.0)
 
     def _usage(self, now: dt.datetime) -> Usage:
