@@ -18,7 +18,16 @@ from veilring.deployment.peers import (
     ask_member,
     serve_member,
 )
+from veilring.nodes.service import Offer
 from veilring.privacy.ledger import read_totals
+
+
+class Bystander:
+    """A party that offers nothing."""
+
+    def offers(self) -> dict[str, Offer]:
+        """Return no services."""
+        return {}
 
 
 class Served:

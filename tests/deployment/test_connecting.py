@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from benchmarks.ports import reserve_ports
 from tests.deployment.commands import Deploy, call
+from tests.deployment.members import Bystander
 
 from veilring.cli.app import EXIT_INPUT
 from veilring.deployment import connecting
@@ -45,7 +46,7 @@ async def test_missing_parties_are_reported_repeatedly_with_their_addresses(
     port, keys = reserve_ports(3), [make_identity(name) for name in ("ada", "bob", "cyd")]
     roster = Roster(tuple(Member.of(k, LOOPBACK, port + n) for n, k in enumerate(keys)))
     line = f"ada is waiting for cyd at {LOOPBACK}:{port + 2}: nothing listens at its address"
-    async with server(tmp_path, keys[0], roster).meet({}) as met:
+    async with server(tmp_path, keys[0], roster).meet({}, lambda _: Bystander()) as (met, _):
         waiting = asyncio.create_task(met.all_here())
         while caplog.text.count(line) < 2:  # noqa: ASYNC110  (a log is no event)
             await asyncio.sleep(0.01)

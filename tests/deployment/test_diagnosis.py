@@ -59,11 +59,12 @@ async def _say_nothing(_party: Party, opener: str) -> None:
 
 
 class _SilentService(Service):
-    """A service that joins each session and sends nothing."""
+    """A service of a server that joins each session and sends nothing; a member's is as usual."""
 
     def __init__(self, node: Node, offers: Mapping[str, Offer], *, patience: float = 0.0) -> None:
-        silent = {name: replace(offer, play=_say_nothing) for name, offer in offers.items()}
-        super().__init__(node, silent, patience=patience)
+        if not any(offer.parties for offer in offers.values()):
+            offers = {name: replace(offer, play=_say_nothing) for name, offer in offers.items()}
+        super().__init__(node, offers, patience=patience)
 
 
 def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from benchmarks.ports import reserve_ports
 from tests.deployment.commands import DEPLOYED, SECONDS, Deploy, Deployment, call
-from tests.deployment.members import all_served
+from tests.deployment.members import Bystander, all_served
 
 from veilring.cli.operate import log_to_stderr
 from veilring.deployment import ask, load_config, start
@@ -338,7 +338,7 @@ async def test_a_member_that_waits_is_not_ready_and_names_the_missing_parties(
     folder = deploy("ring").folder
     config: Any = load_config(folder / "party-0.toml")
     server = MemberStart(config).server
-    async with server.meet({}):
+    async with server.meet({}, lambda _: Bystander()):
         found = await asyncio.to_thread(read_status, Path(config.socket))
         assert found is not None
         assert not found["ready"]

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
+from itertools import count
 
 import pytest
 from tests.nodes.worlds import NAMES, OTHER_TERMS, PAIR, TERMS, hear, playing, started, tell, turns
@@ -12,6 +13,8 @@ from tests.simulation.running import simulated
 from tests.transport.towns import Town
 
 from veilring.errors import Busy, InputError, NotReady, PeerLost, SessionAborted
+from veilring.nodes import node as node_module
+from veilring.nodes import service as service_module
 from veilring.nodes.node import OPEN_BYTES_MAX, STRAYS_MAX, Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import (
@@ -29,6 +32,7 @@ from veilring.nodes.service import (
 )
 from veilring.nodes.session import Open
 from veilring.randomness import Streams
+from veilring.transport.endpoint import MemoryEndpoint
 from veilring.transport.messages import encode
 
 
@@ -53,7 +57,7 @@ async def stumble(party: Party, _opener: str) -> None:
 
 
 OFFERS = {
-    "rest": Offer(greet, TERMS, lambda _peer: True, parties=NAMES, tolerant=True),
+    "rest": Offer(greet, TERMS, lambda _peer: True, parties=NAMES, spare=2),
     "greet": Offer(greet, TERMS, lambda _peer: True),
     "gather": Offer(greet, TERMS, lambda _peer: True, parties=NAMES),
     "wait": Offer(wait, TERMS, lambda _peer: True),
@@ -213,6 +217,7 @@ async def test_a_service_that_stops_finishes_its_sessions_and_begins_no_more(nod
     open_ = asyncio.create_task(nodes["ada"].run(opening(word, "wait", TERMS), bytes(16), PAIR))
     await turns()
     serving.cancel()
+    await turns()
     for number in range(1, 2 * REFUSALS_MAX + 1):
         with pytest.raises(SessionAborted, match="Stopping: bob is shutting down; ask again once"):
             await nodes["ada"].run(opening(greet, "greet", TERMS), number.to_bytes(16, "big"), PAIR)
@@ -220,6 +225,85 @@ async def test_a_service_that_stops_finishes_its_sessions_and_begins_no_more(nod
     await open_
     with pytest.raises(asyncio.CancelledError):
         await serving
+
+
+async def stopping(node: Node, moment: int) -> None:
+    """Serve for some turns, then stop in order."""
+
+    async def serve() -> None:
+        async with Service(node, OFFERS, patience=60.0):
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    await turns(moment)
+    serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
+
+
+@pytest.mark.parametrize("moment", range(1, 40, 3))
+async def test_no_session_fails_because_a_party_stops(nodes: Nodes, moment: int) -> None:
+    """Peers that open sessions without a pause know that it stops before it refuses one."""
+
+    async def ask(name: str) -> int:
+        for number in count():
+            try:
+                nodes[name].require(NAMES)
+            except NotReady as error:
+                assert error.culprit == "bob"  # noqa: PT017  (its end is the condition)
+                return number
+            session = name.encode().rjust(8) + number.to_bytes(8, "big")
+            heard = await nodes[name].run(opening(greet, "gather", TERMS), session, NAMES)
+            assert heard == [f"hello from {peer}" for peer in NAMES if peer != name]
+        return 0
+
+    ada, cy = Service(nodes["ada"], OFFERS), Service(nodes["cy"], OFFERS)
+    async with ada, cy, asyncio.TaskGroup() as group:
+        group.create_task(stopping(nodes["bob"], moment))
+        await asyncio.sleep(0)
+        asking = [group.create_task(ask(name)) for name in ("ada", "cy")]
+    assert min(task.result() for task in asking) > 0
+
+
+async def test_a_peer_that_does_not_confirm_delays_an_end_within_limits(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sessions are refused after that; a peer that is lost is not awaited."""
+    monkeypatch.setattr(service_module, "ANNOUNCING_SECONDS", 0.02)
+    announced, held = asyncio.Event(), asyncio.Event()
+    monkeypatch.setattr(nodes["ada"], "_reply", lambda *_: announced.set())
+    word = playing(lambda _: held.wait(), tell("bob"))
+    async with Service(nodes["cy"], OFFERS):
+        stops = asyncio.create_task(stopping(nodes["bob"], 5))
+        await asyncio.sleep(0)
+        role = opening(word, "wait", TERMS)
+        asked = asyncio.create_task(nodes["ada"].run(role, bytes(16), PAIR))
+        await asyncio.wait_for(announced.wait(), 60.0)
+        late = opening(greet, "greet", TERMS)
+        assert await nodes["ada"].run(late, b"a" * 16, PAIR) == ["hello from bob"]
+        await asyncio.sleep(0.05)
+        with pytest.raises(SessionAborted, match="Stopping"):
+            await nodes["ada"].run(late, b"b" * 16, PAIR)
+        held.set()
+        await asked
+        await stops
+
+
+async def test_a_party_that_joins_waits_for_one_that_is_starting(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restarted party is connected to some of its peers a moment before it is to others."""
+    connected = ["bob"]
+    monkeypatch.setattr(MemoryEndpoint, "connected", property(lambda _: tuple(connected)))
+    meeting = asyncio.create_task(nodes["ada"].meet(NAMES))
+    await turns()
+    connected.append("cy")
+    await meeting
+    monkeypatch.setattr(node_module, "MEETING_SECONDS", 0.0)
+    connected.remove("cy")
+    with pytest.raises(NotReady, match="cy"):
+        await nodes["ada"].meet(NAMES)
+    await nodes["ada"].meet(NAMES, spare=1)
 
 
 async def test_a_service_that_stops_has_limited_patience(nodes: Nodes) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from logging import Logger, getLogger
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
@@ -72,6 +72,16 @@ _client_log = getLogger("veilring.client")
 _R = TypeVar("_R")
 
 
+class Participant(Protocol):
+    """What a party does in the sessions that others open."""
+
+    def offers(self) -> Mapping[str, Offer]:
+        """Return its services."""
+
+
+_P = TypeVar("_P", bound=Participant)
+
+
 def require_party(roster: Roster, key: str, name: str) -> None:
     """Refuse a name that is not a party's: clients do not serve."""
     require_key(name in roster.parties, key, name, f"a party: {', '.join(roster.parties)}")
@@ -87,10 +97,6 @@ class Meeting:
     def __init__(self, endpoint: TlsEndpoint, node: Node, log: Logger, status: Status) -> None:
         self.node = node
         self._endpoint, self._log, self._status = endpoint, log, status
-
-    def watch(self, service: Service) -> None:
-        """Tell the status which service answers requests."""
-        self._status.service = service
 
     async def all_here(self, seconds: float = PEERS_SECONDS) -> None:
         """Wait until all others are connected, and log the missing ones once a minute.
@@ -238,11 +244,15 @@ class Server:
 
     @asynccontextmanager
     async def meet(
-        self, terms: Mapping[str, str], totals: ReadTotals | None = None
-    ) -> AsyncIterator[Meeting]:
-        """Listen and dial all other parties, and yield a `Meeting` at once.
+        self,
+        terms: Mapping[str, str],
+        take_part: Callable[[Node], _P],
+        totals: ReadTotals | None = None,
+    ) -> AsyncIterator[tuple[Meeting, _P]]:
+        """Listen and dial all other parties, and yield a `Meeting` and the participant at once.
 
         Args:
+            take_part: Returns the participant of a node, whose services are offered.
             totals: Returns the totals of its ledger, for its status.
 
         Raises:
@@ -252,11 +262,15 @@ class Server:
             self.identity, self.roster, listen=self._config.listen, timeout=None, terms=terms
         )
         name, limits, log = self.name, self._limits, self._log
-        async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
+        node = Node(endpoint, Streams(), seconds=limits.session, limits=limits)
+        running, participant = self._running(endpoint, totals), take_part(node)
+        # before the node receives: otherwise it would leave the first requests unanswered
+        service = Service(node, participant.offers(), patience=STOP_SECONDS)
+        async with node, service, running as status:
+            status.service = service
             if others := [party for party in self.roster.parties if party != name]:
                 log.info("%s is waiting for %s", name, ", ".join(others))
-            async with self._running(endpoint, totals) as status:
-                yield Meeting(endpoint, node, log, status)
+            yield Meeting(endpoint, node, log, status), participant
 
     @asynccontextmanager
     async def _running(

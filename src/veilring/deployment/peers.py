@@ -36,13 +36,12 @@ from veilring.deployment.config import (
     name_of,
     read_terms,
 )
-from veilring.deployment.connecting import STOP_SECONDS, Client, Repeat
+from veilring.deployment.connecting import Client, Repeat
 from veilring.deployment.policy import USAGE, Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.nodes.service import Service
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.ledger import LEDGER, open_ledger
@@ -305,30 +304,27 @@ async def serve_member(
     parties, terms, (rows, kept) = start.parties, start.terms, start.own
     membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
 
-    def take_part(node: Node, till: Till | None) -> Member:
-        member = PeerMember(
-            *(node, rows, parties, membership, facts, terms.digest, config.limits, till, kept),
-            admission=admission,
-        )
-        if membership.once is None or till is None:
-            return member
-        return OnceMember(member, membership.once, till, terms.content(parties))
-
     with _open_state(config, terms, start.server.roster) as (file, till):
         totals = None if till is None else till.ledger.totals
         admission = start.admission(file)
         if membership.memory is not None:
             kept = membership.keep(rows, file)
-        async with start.server.meet(terms.keys, totals) as met:
-            member = take_part(met.node, till)
-            offers = member.offers()
-            async with Service(met.node, offers, patience=STOP_SECONDS) as service:
-                met.watch(service)
-                await met.all_here()
-                _log.info("%s is ready", met.node.name)
-                if on_ready is not None:
-                    on_ready(member)
-                await met.stay(member.failure())
+
+        def take_part(node: Node) -> Member:
+            member = PeerMember(
+                *(node, rows, parties, membership, facts, terms.digest, config.limits, till, kept),
+                admission=admission,
+            )
+            if membership.once is None or till is None:
+                return member
+            return OnceMember(member, membership.once, till, terms.content(parties))
+
+        async with start.server.meet(terms.keys, take_part, totals) as (met, member):
+            await met.all_here()
+            _log.info("%s is ready", met.node.name)
+            if on_ready is not None:
+                on_ready(member)
+            await met.stay(member.failure())
 
 
 def begin_member(config: MemberConfig, *, kind: type[MemberTerms] = PeerTerms) -> bool:

@@ -28,6 +28,7 @@ from veilring.errors import (
     TransportError,
     VeilringError,
 )
+from veilring.nodes.departures import ANNOUNCEMENT, CONFIRMATION, Departures, Leaving
 from veilring.nodes.journal import Observer
 from veilring.nodes.party import Parties, Standing
 from veilring.nodes.session import (
@@ -67,6 +68,11 @@ STRAYS_PER_SECOND: Final = 10_000.0
 OPEN_BYTES_MAX: Final = 1 << 16
 # A peer has 16 sessions open here, and asks once for our state in each.
 REPLIES_WAITING_MAX: Final = 16
+# Peers confirm at once that they know of our end, unless they compute, for a second or two at most.
+ANNOUNCING_SECONDS: Final = 2.0
+# Parties dial each other within two seconds after a restart.
+MEETING_SECONDS: Final = 5.0
+_MEETING_PAUSE: Final = 0.05
 # A session's first frames arrive early if its opener told another party first. That is a handful
 # per session, within milliseconds. A malicious opener can also make an honest party send us frames
 # of a session that never opens here, so a peer with more is not accused: its oldest are dropped.
@@ -83,7 +89,8 @@ EARLY_TOTAL_BYTES_MAX: Final = 32 << 20
 EARLY_SECONDS: Final = 120.0
 DROPPED: Final = b""
 """Stands for all frames of a peer in a session for which there was no room. No frame is empty."""
-_INQUIRY: Final = frozenset({StandingRequest.kind, StandingReport.kind})
+_OUTSIDE: Final = frozenset({StandingRequest.kind, StandingReport.kind, Leaving.kind})
+"""The kinds of messages that no session at this node takes."""
 _log = logging.getLogger("veilring.node")
 
 
@@ -119,6 +126,7 @@ class Node:
         self._strays = TokenBuckets(STRAYS_MAX, STRAYS_PER_SECOND)
         self._lines = SparingLog(_log)
         self._lost: dict[str, PeerLost] = {}
+        self.departures = Departures()
         self._stopped = False
 
     @property
@@ -293,8 +301,8 @@ class Node:
             return
         try:
             envelope = self.endpoint.open(frame)
-            is_asked = self._inquiries or envelope.kind in _INQUIRY
-            if is_asked and self._inquired(sender, envelope):
+            is_apart = self._inquiries or envelope.kind in _OUTSIDE
+            if is_apart and self._handled(sender, envelope):
                 return
             session = self._sessions.get(envelope.session)
             if session is None and envelope.session not in self._ended:
@@ -307,6 +315,7 @@ class Node:
     def _lose(self, peer: str, loss: PeerLost) -> None:
         self._lost[peer] = loss
         self._early.forget(peer)
+        self.departures.forget(peer)
         for session in self._sessions.values():
             if peer in session.parties:
                 session.lose(peer, loss)
@@ -315,10 +324,17 @@ class Node:
         if not self._strays.spend(sender):
             self.endpoint.rest(sender, REST_SECONDS)
 
-    def _inquired(self, sender: str, envelope: Envelope) -> bool:
-        """Handle a frame of an inquiry; return whether it was one."""
+    def _handled(self, sender: str, envelope: Envelope) -> bool:
+        """Handle a frame of an inquiry or a departure; return whether it was one."""
         if envelope.kind == StandingRequest.kind:
-            self._reply(sender, envelope.session)
+            name = envelope.session
+            self._reply(sender, encode(name, encode_standing(self.standing(name))))
+            return True
+        if envelope.kind == Leaving.kind:
+            if isinstance(notice := envelope.message(), Leaving):
+                self.departures.hear(sender, notice)
+                if not notice.confirms:
+                    self._reply(sender, CONFIRMATION)
             return True
         inquiry = self._inquiries.get(envelope.session)
         if envelope.kind == StandingReport.kind:
@@ -329,11 +345,10 @@ class Node:
             inquiry.excuse(sender)  # it gives up, too, and has forgotten the session
         return False
 
-    def _reply(self, sender: str, session: bytes) -> None:
-        """Report this party's state, unless the peer does not read the replies before this one."""
+    def _reply(self, sender: str, frame: bytes) -> None:
+        """Reply to a peer, unless it does not read the replies before this one."""
         waiting = self._replies.setdefault(sender, set())
         if len(waiting) < REPLIES_WAITING_MAX:
-            frame = encode(session, encode_standing(self.standing(session)))
             reply = asyncio.create_task(self._try_to_send(sender, frame))
             waiting.add(reply)
             reply.add_done_callback(waiting.discard)
@@ -360,12 +375,47 @@ class Node:
                 session.fail(violation)
         self.endpoint.cut(culprit, violation)
 
+    async def announce_end(self, seconds: float = ANNOUNCING_SECONDS) -> None:
+        """Tell all peers that this node joins no more sessions, until each has confirmed that.
+
+        A peer that has not confirmed may open sessions here, until that time is over.
+        """
+        peers = self.endpoint.connected
+        self.departures.announce(peers)
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(self._try_to_send(peer, ANNOUNCEMENT) for peer in peers))
+                await self.departures.all_confirmed()
+        except TimeoutError:
+            _log.debug("%s: not all peers have confirmed its end", self.name)
+        finally:
+            self.departures.announce(())
+
     def require(self, parties: Iterable[str], spare: int = 0) -> None:
-        """Require that parties are connected now."""
-        there = {self.name, *self.endpoint.connected}
-        missing = [name for name in parties if name not in there]
-        if len(missing) > spare:
-            raise NotReady(self.name, missing[0])
+        """Require that parties are connected now, and join sessions.
+
+        Raises:
+            NotReady: If more than `spare` parties are missing, or one announced that it stops.
+        """
+        missing = [name for name in parties if self._lacks(name)]
+        leaving = [name for name in parties if self.departures.is_leaving(name)]
+        if leaving or len(missing) > spare:
+            raise NotReady(self.name, (leaving or missing)[0])
+
+    async def meet(self, parties: Sequence[str], spare: int = 0) -> None:
+        """Wait until parties are connected that another one has connected to: one may be starting.
+
+        Raises:
+            NotReady: If more than `spare` parties are missing after `MEETING_SECONDS`.
+        """
+        end = loop_time() + MEETING_SECONDS
+        while len(missing := [name for name in parties if self._lacks(name)]) > spare:
+            if loop_time() >= end:
+                raise NotReady(self.name, missing[0])
+            await asyncio.sleep(_MEETING_PAUSE)
+
+    def _lacks(self, name: str) -> bool:
+        return name != self.name and name not in self.endpoint.connected
 
     @property
     def open_sessions(self) -> tuple[Session, ...]:

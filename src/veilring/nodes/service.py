@@ -24,7 +24,7 @@ from veilring.errors import (
     TransportError,
     VeilringError,
 )
-from veilring.nodes.node import Node
+from veilring.nodes.node import ANNOUNCING_SECONDS, Node
 from veilring.nodes.party import Parties, Party, broadcast, broadcast_to_rest
 from veilring.nodes.session import IS_STOPPING, PEER_STOPPED, TOO_MANY_SESSIONS, Abort, Open
 from veilring.transport.messages import encode
@@ -122,7 +122,7 @@ class Offer:
         parties: All participants of its sessions, in order; by default this node and the opener
             alone. A request that names others is refused: the abort of a session goes to all its
             parties, and must not reach one that the opener has only named.
-        tolerant: Whether a session begins even if participants are missing; see `Node.run`.
+        spare: The number of participants that may be missing when a session begins.
     """
 
     play: Callable[[Party, str], Awaitable[object]]
@@ -130,7 +130,7 @@ class Offer:
     may_open: Callable[[str], bool]
     seconds: float | None = None
     parties: Parties | None = None
-    tolerant: bool = False
+    spare: int = 0
 
     def is_for(self, parties: tuple[str, ...], me: str, opener: str) -> bool:
         """Return whether these are exactly the participants of a session that a peer opens."""
@@ -184,17 +184,20 @@ class Service:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is asyncio.CancelledError and self._patience and self._tasks:
+            if kind is asyncio.CancelledError and self._patience:
                 await self._finish()
         finally:
             await self.close()
 
     async def _finish(self) -> None:
-        """Refuse new sessions, and wait for those that are open."""
+        """Announce the end, refuse new sessions, and wait for those that are open."""
+        end = loop_time() + self._patience
         self._is_stopping = True
-        line = "%s finishes %d sessions before it stops"
-        _log.info(line, self._node.name, self.counts.running)
-        await asyncio.wait(self._tasks, timeout=self._patience)
+        await self._node.announce_end(min(ANNOUNCING_SECONDS, self._patience))
+        if self._tasks:
+            line = "%s finishes %d sessions before it stops"
+            _log.info(line, self._node.name, self.counts.running)
+            await asyncio.wait(self._tasks, timeout=end - loop_time())
 
     def _opened(self, peer: str, session: bytes, request: Open) -> None:
         reason = self._objection(peer, request)
@@ -218,7 +221,7 @@ class Service:
             return "OtherTerms"
         if not offer.is_for(request.parties, self._node.name, peer):
             return "WrongParties"
-        if self._is_stopping:
+        if self._is_stopping and not self._node.departures.may_open(peer):
             return IS_STOPPING
         if self._open[peer] >= SESSIONS_PER_PEER_MAX:
             return TOO_MANY_SESSIONS
@@ -237,10 +240,12 @@ class Service:
         self._open[peer] += 1
         self.counts.running += 1
         try:
+            if offer.parties is not None:
+                await self._meet(peer, session, offer.parties, offer.spare)
             parties = Parties(request.parties)
             seconds = ... if offer.seconds is None else offer.seconds
             await self._node.run(
-                play, session, parties, peer, seconds=seconds, tolerant=offer.tolerant
+                play, session, parties, peer, seconds=seconds, tolerant=offer.spare > 0
             )
             self.counts.finished += 1
         except VeilringError as error:
@@ -260,6 +265,15 @@ class Service:
         finally:
             self._open[peer] -= 1
             self.counts.running -= 1
+
+    async def _meet(self, peer: str, session: bytes, parties: Parties, spare: int) -> None:
+        """Wait for participants that are starting, before this party takes part in a session."""
+        try:
+            await self._node.meet(parties, spare)
+        except NotReady:
+            self._node.shut(session)
+            await self._refuse(peer, session, NotReady.__name__)
+            raise
 
     def _count_failure(self, error: Exception, service: str, peer: str) -> None:
         name = type(error).__name__

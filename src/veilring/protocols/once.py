@@ -178,13 +178,13 @@ class OnceMember:
     def offers(self) -> dict[str, Offer]:
         """Return the services for members and for clients."""
         parties, terms, limits = self.member.parties, self.member.terms, self.member.limits
-        tolerant = self.once.spare > 0
+        spare = self.once.spare
 
         def may_convene(peer: str) -> bool:
-            return peer in parties if tolerant else peer == self.convener
+            return peer in parties if spare else peer == self.convener
 
         return {
-            PEERS_JOIN: Offer(self._join, terms, may_convene, limits.joined, parties, tolerant),
+            PEERS_JOIN: Offer(self._join, terms, may_convene, limits.joined, parties, spare),
             PEERS_HELD: Offer(self._tell, terms, lambda peer: peer in parties, limits.answer),
             PEERS_RESULT: Offer(self._answer, terms, lambda _peer: True, limits.served),
         }
@@ -362,7 +362,6 @@ class OnceMember:
         return {peer: await hear(peer) for peer in party.peers}
 
     async def _join(self, party: Party, opener: str) -> None:
-        self.node.require(self.member.parties, self.once.spare)
         async with self._joining:  # an earlier session may still end with the result
             kept = self._find()
             payer = next((each for each in (*self._waiting, opener) if not self._refusal(each)), "")

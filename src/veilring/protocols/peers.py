@@ -349,7 +349,6 @@ class PeerMember:
                 return await self.node.run(opened, session, self.parties, tolerant=tolerant)
 
     async def _join(self, party: Party, opener: str) -> None:
-        self.node.require(self.parties)
         request = await party.receive(PeerRequest, sender=opener, due=_REQUEST_DUE)
         if request.queries > self.membership.batch_max:
             party.accuse(ProtocolViolation(opener, "announced more queries than a batch may have"))
