@@ -1,4 +1,4 @@
-"""The announcement of a party that stops: its peers know of it before it refuses a session.
+"""The announcement of a party that stops: its peers hear it before it refuses a session.
 
 A session that one party refuses fails at all of its parties, and no client repeats it: see
 `veilring.nodes.service.begun`. A party that stops therefore tells all connected peers first, and
