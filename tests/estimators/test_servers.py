@@ -203,23 +203,23 @@ def test_a_repeated_query_gets_its_first_answer(model: ve.TreeWalkClassifier) ->
 
 @pytest.mark.parametrize("by", ["walk", "response"])
 def test_only_new_queries_are_sent_and_cost(by: Literal["walk", "response"]) -> None:
-    """A session asks each new query once; the first one also transfers the splits above buckets."""
+    """A session asks each new query once."""
     client = walking(ve.TreeWalkClassifier(6.0, by, splits=0))
 
-    def session(queries: int, *, is_known: bool) -> Forecast:
+    def session(queries: int) -> Forecast:
         plan = LookupPlan(queries=queries)
         if by == "response":
-            return response_cost(plan, len(PLACES), 2, is_known=is_known)
+            return response_cost(plan, len(PLACES), 2)
         return walk_cost(plan, len(PLACES), 2)
 
     client.predict(np.vstack([FEW[:5], FEW[:5]]))
-    assert client.cost_ == session(5, is_known=False)
+    assert client.cost_ == session(5)
     client.predict(FEW)
-    assert client.cost_ == session(7, is_known=True)
+    assert client.cost_ == session(7)
     client.predict(FEW[::-1])
     assert client.cost_ == Forecast(0, Traffic())
     client.fit(PLACES, KINDS).predict(FEW)
-    assert client.cost_ == session(12, is_known=False)
+    assert client.cost_ == session(12)
 
 
 def test_without_much_noise_the_nearest_places_vote() -> None:
@@ -231,7 +231,7 @@ def test_without_much_noise_the_nearest_places_vote() -> None:
 
 
 def test_queries_beyond_a_session_are_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each session has its own rounds; the splits above buckets are sent once."""
+    """Each session has its own rounds and its own set-up."""
     client = walking(ve.TreeWalkClassifier(6.0, "walk"))
     responding, once = (walking(ve.TreeWalkClassifier(6.0, splits=0)) for _ in range(2))
     once.predict(FEW[:5])
@@ -240,4 +240,4 @@ def test_queries_beyond_a_session_are_asked_in_several(monkeypatch: pytest.Monke
     assert client.cost_.rounds == 3 * 15
     responding.predict(FEW)
     assert responding.cost_.rounds == 3 * 2
-    assert once.cost_.setup.bytes < responding.cost_.setup.bytes < 2 * once.cost_.setup.bytes
+    assert responding.cost_.setup.messages == 3 * once.cost_.setup.messages

@@ -374,17 +374,14 @@ class TreeWalkClassifier(SystemClassifier):
 
     @override
     def _answer(self, queries: Floats, rng: Generator) -> Answered:
-        names, is_first = query_keys(queries), not self._known
+        names = query_keys(queries)
         fresh = {name: row for row, name in enumerate(names) if name not in self._known}
         asked, setup = queries[list(fresh.values())], self.setup_
         if len(asked):
             said = setup.score(asked, rng)
             each = zip(said.labels.tolist(), cast("Floats", said.scores), strict=True)
             self._known.update(zip(fresh, each, strict=True))
-        costs = [
-            setup.lookup.cost(len(part), is_known=not is_first or turn > 0)
-            for turn, part in enumerate(setup.batches(asked))
-        ]
+        costs = [setup.lookup.cost(len(part)) for part in setup.batches(asked)]
         labels, shares = zip(*(self._known[name] for name in names), strict=True)
         return Answered(np.array(labels), total_cost(*costs), scores=np.array(shares))
 

@@ -38,7 +38,6 @@ from veilring.protocols.treewalk.algorithm.tree import Places, Splits, Tree, bui
 from veilring.protocols.treewalk.plan import (
     Buckets,
     FoundPlaces,
-    KnownTop,
     LookupPlan,
     Top,
     own_probability,
@@ -349,7 +348,6 @@ DRAWS = np.random.default_rng(8)
 PLACES = Places.of(DRAWS.random((100, 2)))
 QUERIES = DRAWS.random((ASKED, 2))
 PLAN = LookupPlan(3, neighbours=1, queries=ASKED)
-TOP = KnownTop(PLACES.tree.splits[:16])
 RESPONSE: dict[str, Any] = {"by": "response", "epsilon": 1.0}
 WALK: dict[str, Any] = {"by": "walk", "steps": Comparison(1.0)}
 each_way = pytest.mark.parametrize("way", [RESPONSE, WALK], ids=lambda way: way["by"])
@@ -361,28 +359,21 @@ def looked_up(queries: Floats, places: Places = PLACES, **options: Any) -> Run[A
     return asyncio.run(play(lookup, [queries, places], names=names, **{"seed": 1, **options}))
 
 
-@pytest.mark.parametrize(
-    "known", [None, TOP, KnownTop(TOP.splits + 1)], ids=["none", "same", "old"]
-)
-def test_a_response_in_a_network_is_that_of_the_algorithm(
-    known: KnownTop | None, run_protocol: ProtocolRunner
-) -> None:
+def test_a_response_in_a_network_is_that_of_the_algorithm(run_protocol: ProtocolRunner) -> None:
     """Buckets, points and costs are those of the vectorised response and of the closed form."""
-    public = {**RESPONSE, "epsilon": 4.0, "plan": PLAN, "known": known}
+    public = {**RESPONSE, "epsilon": 4.0, "plan": PLAN}
     run = run_protocol(lookup, 2, own=[QUERIES, PLACES], **public)
     session = Streams(0).token("session", 0).hex()
     rng = Streams(0).generator("party", CLIENT, "session", session)
-    named = respond(TOP.splits, QUERIES, bucket_distribution(7, 3, 4.0), rng)
+    named = respond(PLACES.tree.splits[:16], QUERIES, bucket_distribution(7, 3, 4.0), rng)
     np.testing.assert_array_equal(run.results[SERVER], named)
-    answer, top = run.results[CLIENT]
+    answer = run.results[CLIENT]
     found = PLACES.with_neighbours(bucket_points(PLACES.tree, 3, named), 1)
     np.testing.assert_array_equal(answer.found, PLACES.tree.order[found])
     np.testing.assert_array_equal(answer.points, PLACES.tree.points[found])
-    np.testing.assert_array_equal(top.splits, TOP.splits)
-    forecast = response_cost(PLAN, 100, 2, is_known=known is not None)
+    forecast = response_cost(PLAN, 100, 2)
     assert_cost(run, messages=2, bytes=forecast.traffic.bytes, rounds=forecast.rounds)
-    if known is None or known is TOP:
-        assert run.cost.setup == forecast.setup
+    assert run.cost.setup == forecast.setup
     assert forecast.rounds == 2
 
 

@@ -88,7 +88,7 @@ class Asking:
         plan = LookupPlan(self.splits, queries=len(own))
         if not self.names_bucket:
             return await walk_client(party, own, plan=plan, steps=STEP, keeper=keeper)
-        return (await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper))[0]
+        return await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
 
     async def _leave(self, party: Party, own: Places) -> object:
         """Play a server that records the bits of some levels and then sends an invalid level."""
@@ -338,7 +338,7 @@ async def _play(
             if by == "walk":
                 steps = Comparison(0.25)
                 return await walk_client(party, asked, plan=plan, steps=steps, keeper=keeper)
-            return (await bucket_client(party, asked, plan=plan, epsilon=0.5, keeper=keeper))[0]
+            return await bucket_client(party, asked, plan=plan, epsilon=0.5, keeper=keeper)
 
         return await ask_once(memory, np.array([query]), ask)
 

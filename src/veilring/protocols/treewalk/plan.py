@@ -7,9 +7,7 @@ equal for all clients, so a client can keep them; their cost is counted separate
 `recommend_lookup` sorts the look-ups by the probability of finding the query's own bucket.
 """
 
-import hashlib
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from math import exp
 from typing import Annotated, Final, Literal
 
@@ -21,7 +19,6 @@ from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.privacy.selection import EPSILON_MAX
-from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.treewalk.algorithm.mechanisms import SPLITS_MAX, bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, POINTS_MAX, depth_of
@@ -65,12 +62,10 @@ class BucketRequest(Message, kind="treewalk.bucket-request"):
     splits: _Whole
     neighbours: _Whole
     queries: _Positive
-    known: bytes
-    """The hash of the splits that the client already has, or empty."""
 
 
 class Top(Message, kind="treewalk.top"):
-    """The splits above the buckets, by node number; empty if the client already has them."""
+    """The splits above the buckets, by node number. Nodes count from 1; entry 0 is unused."""
 
     splits: Annotated[Floats, Array("<f8", 1)]
 
@@ -146,22 +141,6 @@ class LookupPlan:
         self.check(depth, dimensions, least=least, most=depth - 1)
 
 
-@dataclass(frozen=True, eq=False)
-class KnownTop:
-    """The top of a server's tree, which is public and may be kept.
-
-    Attributes:
-        splits: The splits by node number, shape (buckets,). Nodes count from 1; entry 0 is unused.
-    """
-
-    splits: Floats
-
-    @cached_property
-    def digest(self) -> bytes:
-        """SHA-256 of the splits."""
-        return hashlib.sha256(self.splits.astype("<f8").tobytes()).digest()
-
-
 def walk_cost(plan: LookupPlan, points: int, dimensions: int) -> Forecast:
     """Forecast a session of walks: one message each way per level, and one for the result."""
     levels = depth_of(points) - plan.splits
@@ -173,19 +152,12 @@ def walk_cost(plan: LookupPlan, points: int, dimensions: int) -> Forecast:
     return Forecast(2 * levels + 1, total, repeated(1, request).plus(repeated(1, ground)))
 
 
-def response_cost(
-    plan: LookupPlan, points: int, dimensions: int, *, is_known: bool = False
-) -> Forecast:
-    """Forecast a session of responses: one message each way.
-
-    Args:
-        is_known: Whether the client already has the splits.
-    """
+def response_cost(plan: LookupPlan, points: int, dimensions: int) -> Forecast:
+    """Forecast a session of responses: one message each way."""
     buckets = 1 << (depth_of(points) - plan.splits)
-    known = bytes(DIGEST_BYTES if is_known else 0)
-    request = BucketRequest(**asdict(plan), known=known)
+    request = BucketRequest(**asdict(plan))
     setup = repeated(1, request).plus(repeated(1, Ground(points=points, dimensions=dimensions)))
-    setup = setup.plus(repeated(1, Top(splits=np.zeros(0 if is_known else buckets))))
+    setup = setup.plus(repeated(1, Top(splits=np.zeros(buckets))))
     named = Buckets(named=np.zeros(plan.queries, dtype=np.uint32))
     return Forecast(2, repeated(1, named).plus(repeated(1, _blank_found(plan, dimensions))), setup)
 
@@ -205,7 +177,7 @@ class LookupOption:
         splits: s; the look-up names a bucket of at most 2**s points.
         probability: The probability that this is the bucket on the query's side of all splits.
         bytes: The size of all messages, set-up included.
-        setup_bytes: The size of the set-up. For a response, a client may keep these splits.
+        setup_bytes: The size of the set-up.
     """
 
     mechanism: Literal["response", "walk"]

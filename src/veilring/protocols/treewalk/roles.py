@@ -30,7 +30,6 @@ from veilring.protocols.treewalk.plan import (
     Buckets,
     FoundPlaces,
     Ground,
-    KnownTop,
     LookupPlan,
     Nodes,
     Top,
@@ -158,40 +157,31 @@ async def walk_server(party: Party, places: Places) -> Bools:
 
 
 async def bucket_client(
-    party: Party,
-    queries: Floats,
-    *,
-    plan: LookupPlan,
-    epsilon: float,
-    known: KnownTop | None = None,
-    keeper: Keeper | None = None,
-) -> tuple[NearestPlaces, KnownTop]:
+    party: Party, queries: Floats, *, plan: LookupPlan, epsilon: float, keeper: Keeper | None = None
+) -> NearestPlaces:
     """Find near points of a server by naming one bucket of its tree for each query.
 
     The session takes one round trip, after a set-up in which the server publishes the splits above
     its buckets. The server sees one bucket number for each query.
 
     Args:
-        known: The splits from an earlier session. If they are current, they are not sent again.
         keeper: Pays for the responses and remembers them; none by default.
 
     Returns:
-        The places found with the nearest of them, and the splits for the next session.
+        The places found with the nearest of them.
 
     Raises:
         BudgetExhausted: If the keeper cannot pay; nothing private has been sent.
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
-    request = BucketRequest(**asdict(plan), known=known.digest if known else b"")
+    request = BucketRequest(**asdict(plan))
     await party.send(server, request)
     ground = await _receive_ground(party, server, queries)
     depth = depth_of(ground.points)
     plan.check_response(depth, ground.dimensions)
     distribution = bucket_distribution(depth, plan.splits, epsilon)
     splits = (await party.receive(Top, sender=server)).splits
-    if known is not None and not len(splits):
-        splits = known.splits
     _check_numbers(server, splits, (distribution.domain,))
     named = respond(splits, queries, distribution, party.rng).astype(np.uint32)
     if keeper is not None:
@@ -199,8 +189,7 @@ async def bucket_client(
         named = keeper.settle(0, splits[None], named[:, None])[:, 0]
     party.round(1)
     await party.send(server, Buckets(named=named))
-    nearest = await _receive_nearest(party, server, queries, plan.found, ground.points)
-    return nearest, KnownTop(splits)
+    return await _receive_nearest(party, server, queries, plan.found, ground.points)
 
 
 async def bucket_server(party: Party, places: Places) -> Ints:
@@ -216,11 +205,10 @@ async def bucket_server(party: Party, places: Places) -> Ints:
     plan.check_response(tree.depth, tree.dimensions)
     places.check_neighbours(plan.neighbours)
     await party.send(client, Ground(points=len(tree), dimensions=tree.dimensions))
-    top = KnownTop(tree.splits[: 1 << (tree.depth - plan.splits)])
-    is_known = request.known == top.digest
-    await party.send(client, Top(splits=top.splits[:0] if is_known else top.splits))
+    splits = tree.splits[: 1 << (tree.depth - plan.splits)]
+    await party.send(client, Top(splits=splits))
     named = (await party.receive(Buckets, sender=client)).named.astype(np.int64)
-    if named.shape != (plan.queries,) or named.max() >= len(top.splits):
+    if named.shape != (plan.queries,) or named.max() >= len(splits):
         raise ProtocolViolation(client, "named non-existing buckets, or too few or too many")
     party.round(2)
     await party.send(client, _found_message(places, plan, named))

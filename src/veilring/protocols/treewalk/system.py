@@ -125,11 +125,11 @@ class Lookup:
         """The number of queries that fit the frames of a session."""
         return self._plan(1).queries_max(self.facts.features)
 
-    def cost(self, queries: int, *, is_known: bool = False) -> Forecast:
-        """Forecast a session; `is_known` if the client already has the splits of a response."""
+    def cost(self, queries: int) -> Forecast:
+        """Forecast a session."""
         plan, features = self._plan(queries), self.facts.features
         if self.names_bucket:
-            return response_cost(plan, self.points, features, is_known=is_known)
+            return response_cost(plan, self.points, features)
         return walk_cost(plan, self.points, features)
 
     def find(self, places: Places, queries: Floats, rng: Generator) -> NDArray[np.int32]:
@@ -150,8 +150,7 @@ class Lookup:
         if not self.names_bucket:
             return await walk_client(party, queries, plan=plan, steps=self.steps, keeper=keeper)
         epsilon = self.system.epsilon
-        nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=epsilon, keeper=keeper)
-        return nearest
+        return await bucket_client(party, queries, plan=plan, epsilon=epsilon, keeper=keeper)
 
     async def serve(self, party: Party, places: Places) -> None:
         """Play the server of a session."""
