@@ -3,6 +3,7 @@
 import datetime as dt
 import hashlib
 import re
+import ssl
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
@@ -88,7 +89,12 @@ def test_an_unfit_key_file_is_refused(tmp_path: Path) -> None:
     )
     mixed = key + other[other.index("-----BEGIN CERT") :]
     strange = Identity("alice", alice.certificate, ec.generate_private_key(ec.SECP384R1()))
-    for text in (certificate, key, "\x00\x01", mixed, write_identity(strange).decode()):
+    encoded = alice.certificate.public_bytes(Encoding.DER)
+    later = encoded.replace(bytes.fromhex("a003020102"), bytes.fromhex("a00302013d"), 1)
+    of_version_61 = key + ssl.DER_cert_to_PEM_cert(later)
+    assert later != encoded
+    other_curve = write_identity(strange).decode()
+    for text in (certificate, key, "\x00\x01", mixed, other_curve, of_version_61):
         path.write_text(text)
         with pytest.raises(InputError, match=r"P-256|unencrypted|PEM certificate"):
             load_identity(path)

@@ -115,7 +115,7 @@ def read_certificate(pem: str) -> tuple[str, x509.Certificate]:
         certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
         fingerprint_of(certificate)
         (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         text = f"{len(pem)} characters"
         raise InputError("certificate", text, "a PEM certificate with a common name") from error
     return str(name.value), certificate

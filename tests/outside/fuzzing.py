@@ -1,0 +1,125 @@
+"""Coverage-guided fuzzing of everything that reads bytes of a peer, or a file of another person.
+
+A parser may raise only the errors that its documentation names; anything else ends the run, with
+the input in the current folder. To fuzz one parser for an hour:
+
+    python -m tests.outside.fuzzing frames -max_total_time=3600
+
+The options are those of libFuzzer, such as `-seed=1 -runs=100000`.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import atheris
+import numpy as np
+from typer.testing import CliRunner
+
+with atheris.instrument_imports(include=["veilring"]):
+    from veilring.cli.app import app
+    from veilring.data.csv import read_cells
+    from veilring.data.schema import read_schema
+    from veilring.deployment import load_config
+    from veilring.deployment.survey import SurveyTerms, read_published
+    from veilring.errors import FrameError, VeilringError
+    from veilring.protocols.ldp.saved import load_classifier
+    from veilring.protocols.registry import find_system, system_names
+    from veilring.protocols.release.model import load_model
+    from veilring.scenarios import scenario_names, scenario_text
+    from veilring.scenarios.schema import load_experiment
+    from veilring.transport import frames, handshake, messages
+    from veilring.transport.roster import Roster, read_identity
+
+for _name in system_names():
+    find_system(_name)  # whose messages are then known
+
+INPUT_BYTES_MAX: Final = 1 << 14
+Parse = Callable[[bytes], object]
+
+
+def read_frame(data: bytes) -> None:
+    """Read a body, which then has the same value after a round trip."""
+    value = frames.unpack(data)
+    with suppress(FrameError):  # a value of many small items may be too large when it is packed
+        assert repr(frames.unpack(frames.pack(value))) == repr(value)
+
+
+def read_message(data: bytes) -> None:
+    """Read a message of a kind that the first byte chooses, with any number of any fields."""
+    kinds = sorted(messages._KINDS)
+    kind, count = kinds[data[0] % len(kinds)], data[1] % 13
+    head = frames.pack((bytes(16), kind))[1:]
+    messages.decode(bytes([0x92 + count]) + head + data[2:])
+
+
+def from_file(parse: Callable[[Path], object], suffix: str) -> Parse:
+    """Return a parser of the bytes of a file."""
+    path = Path(tempfile.mkdtemp()) / f"input{suffix}"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        parse(path)
+
+    return read
+
+
+PARSERS: Final[Mapping[str, Parse]] = {
+    "frames": read_frame,
+    "messages": read_message,
+    "greetings": handshake.read_greeting,
+    "identities": read_identity,
+    "rosters": from_file(Roster.load, ".toml"),
+    "configurations": from_file(load_config, ".toml"),
+    "scenarios": from_file(lambda path: load_experiment(str(path)), ".toml"),
+    "schemas": from_file(read_schema, ".toml"),
+    "tables": from_file(read_cells, ".csv"),
+    "models": from_file(load_model, ".json"),
+    "classifiers": from_file(load_classifier, ".json"),
+    "surveys": partial(read_published, collector="ada"),
+}
+"""Each parser by the name of what it reads."""
+
+
+def seeds(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the parser and the content of real inputs, with which fuzzing begins."""
+    for name in scenario_names():
+        yield "scenarios", scenario_text(name).encode()
+    for kind in ("peers", "survey"):
+        runner = CliRunner().invoke(app, ["deploy", kind, "iris", "--out", str(folder / kind)])
+        assert runner.exit_code == 0, runner.output
+    for path in sorted(folder.rglob("*.*")):
+        where = {"roster": "rosters", "terms": "schemas"}.get(path.stem, "configurations")
+        where = {".csv": "tables", ".key": "identities"}.get(path.suffix, where)
+        yield where, path.read_bytes()
+    terms = SurveyTerms.load(folder / "survey" / "terms.toml")
+    yield "surveys", terms.task.encoded
+    yield "frames", frames.pack({"a": [1, 2.5, None, True, b"c"], "d": np.arange(6).reshape(2, 3)})
+
+
+def guarded(parse: Parse, data: bytes) -> None:
+    """Parse an input, and accept the documented errors."""
+    if len(data) >= 2:  # noqa: PLR2004  (which the parser of messages needs)
+        with suppress(VeilringError):
+            parse(data[:INPUT_BYTES_MAX])
+
+
+def main(arguments: list[str]) -> None:
+    """Fuzz one parser."""
+    name = arguments.pop(1)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder, "corpus")
+        corpus.mkdir()
+        for number, (parser, content) in enumerate(seeds(Path(folder, "deployed"))):
+            if parser == name:
+                (corpus / str(number)).write_bytes(content)
+        atheris.Setup([*arguments, str(corpus)], partial(guarded, PARSERS[name]))
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv)
