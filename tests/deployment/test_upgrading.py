@@ -167,14 +167,19 @@ def _spent(state: ServerState, name: str) -> int:
         (slice(4096, 12288), "is damaged in both of its marks"),
         (slice(12300, 12301), "is damaged in a row"),
         (slice(12288, None), "is cut off"),
+        (0, "is damaged in its header"),
+        (4096, "is damaged in both of its marks"),
+        (4100, "is damaged in both of its marks"),
     ],
 )
-def test_damaged_rows_are_refused(earlier: Path, damage: slice | None, said: str) -> None:
+def test_damaged_rows_are_refused(earlier: Path, damage: slice | int | None, said: str) -> None:
     """As before, they are never taken for fewer records, and the folder stays as it is."""
     rows = earlier / ROWS
     content = bytearray(rows.read_bytes())
     if damage is None:
         rows.unlink()
+    elif isinstance(damage, int):
+        rows.write_bytes(content[:damage])
     elif damage.stop is None:
         rows.write_bytes(content[:-76])
     else:

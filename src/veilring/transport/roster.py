@@ -46,7 +46,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilring.config import make_table, parse_toml, require_key
 from veilring.errors import InputError, ScenarioError
-from veilring.privacy.files import write_whole
+from veilring.privacy.files import keep_owner, write_whole
 
 # X.509 allows a common name of 64 characters.
 NAME_CHARACTERS_MAX: Final = 64
@@ -179,9 +179,8 @@ def save_key(identity: Identity, path: Path, like: Path | None = None) -> Path:
             file.write(write_identity(identity))
             file.flush()
             os.fsync(file.fileno())
-        if like is not None and os.name == "posix":
-            owner = like.stat()
-            os.chown(draft, owner.st_uid, owner.st_gid)  # if root renews the key of a service
+        if like is not None:
+            keep_owner(Path(draft), like)
         os.link(draft, path)  # unlike a rename, this fails if the path exists
     except FileExistsError as error:
         raise InputError("path", path, "a file that does not exist yet") from error
