@@ -13,14 +13,14 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
 from veilring.deployment.reloading import Reloads
-from veilring.deployment.status import STOPPING, Clock, ReadTotals, Status, notify_systemd, utc_now
+from veilring.deployment.status import STOPPING, Clock, ReadTotals, Status, notify_systemd
 from veilring.errors import HandshakeError, PeerLost, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import UNBEGUN, Offer, Service
 from veilring.nodes.session import PEER_STOPPED
 from veilring.randomness import Streams
-from veilring.transport.roster import NEXT, Member, Roster
+from veilring.transport.roster import NEXT, Member, Roster, utc_now
 from veilring.transport.tls import TlsEndpoint, expected_peers
 
 # a person is waiting for the answer

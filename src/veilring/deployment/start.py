@@ -30,14 +30,14 @@ from veilring.deployment.policy import (
     read_policy,
 )
 from veilring.deployment.reloading import Marks, marks_of, reload
-from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
+from veilring.deployment.status import Clock, StatusReport, read_status, warn_of_socket
 from veilring.deployment.trail import TRAIL, Trail
 from veilring.errors import HandshakeError, StoreFailed, VeilringError
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import StateFile, require_current, require_unused
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
-from veilring.transport.roster import read_certificate
+from veilring.transport.roster import read_certificate, utc_now
 from veilring.transport.tls import compare_terms
 
 C = TypeVar("C", bound=ServerConfig)

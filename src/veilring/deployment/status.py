@@ -42,11 +42,6 @@ Clock = Callable[[], dt.datetime]
 ReadTotals = Callable[[], Totals]
 
 
-def utc_now() -> dt.datetime:
-    """Return the present time."""
-    return dt.datetime.now(dt.UTC)
-
-
 class Sessions(TypedDict):
     """The sessions that peers have opened: those that failed by the name of the error."""
 

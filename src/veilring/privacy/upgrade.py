@@ -220,7 +220,7 @@ def _reported(so_far: str) -> Iterator[None]:
     """Report an error of the disk in a sentence.
 
     Args:
-        so_far: What has happened until then.
+        so_far: The state of the work until then.
     """
     try:
         yield

@@ -87,6 +87,11 @@ class Identity:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
 
+def utc_now() -> dt.datetime:
+    """Return the present time in UTC, by which certificates and previous keys end."""
+    return dt.datetime.now(dt.UTC)
+
+
 def check_name(name: str) -> None:
     """Refuse an invalid name of a party."""
     if not _NAME.fullmatch(name):
@@ -133,7 +138,7 @@ def make_identity(
     check_name(name)
     if valid_days < 1:
         raise InputError("valid_days", valid_days, "at least 1")
-    now = now or dt.datetime.now(dt.UTC)
+    now = now or utc_now()
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
