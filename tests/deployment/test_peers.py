@@ -23,7 +23,7 @@ from veilring.data.sources import load
 from veilring.deployment import connecting
 from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_peers
-from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
+from veilring.deployment.peers import MemberConfig, MemberStart, PeerTerms, serve_member
 from veilring.errors import (
     BudgetExhausted,
     InputError,
@@ -32,7 +32,7 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.privacy.budgets import Budgets, Charge
-from veilring.privacy.ledger import open_ledger
+from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import OnceMember
 from veilring.protocols.peers import PeerMember
@@ -193,6 +193,21 @@ def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(deploy
     assert release.call(*words).stdout == answer
 
 
+async def test_the_log_has_the_delta_that_was_charged(release: Deployment) -> None:
+    """A release under other terms counts with its own δ, and the rest of the budget with today's."""
+    async with all_served(release.folder) as served:
+        await served.labels()
+    first = PeerTerms.load(release.folder / "terms.toml", 3).promise(3).delta
+    assert read_totals(release.folder / "party-0.db").delta == first > 0
+    release.edit("terms.toml", "epsilon = 3.0", "epsilon = 1.0\ndelta = 1e-6")
+    second = PeerTerms.load(release.folder / "terms.toml", 3).promise(3).delta
+    assert second != first
+    config = load_config_of(release.folder / "party-0.toml", MemberConfig, "this")
+    (state,) = (each for each in MemberStart(config).run() if each.name == "state")
+    said = f"1 more payments, to a total of epsilon 4 and delta {first + second:g}"
+    assert said in state.found
+
+
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(votes: Deployment) -> None:
     """A batch costs each member epsilon, a repeated batch nothing, and one too many is refused.
 
@@ -206,6 +221,12 @@ async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(votes: D
         assert served.spent() == [BATCH] * 3
         assert await served.labels(0, 20) == first
         assert served.spent() == [BATCH] * 3
+        totals = [read_totals(votes.folder / f"{name}.db") for name in PARTIES]
+        assert [(each.answers, each.analysts[0].name) for each in totals] == [
+            (1, "client"),
+            (1, "party-0"),
+            (1, "party-0"),
+        ]
         await served.labels(20, 30)
         assert served.spent() == [2 * BATCH] * 3
         with pytest.raises(BudgetExhausted, match="member") as refused:

@@ -199,7 +199,8 @@ def totals_of(budget: Mapping[str, Any]) -> Totals:
     """Return the totals in a status."""
     keys = [field.name for field in fields(AnalystTotal)]
     clients = tuple(AnalystTotal(**{key: each[key] for key in keys}) for each in budget["analysts"])
-    return Totals(budget["unit"], budget["spent"], budget["budget"], budget["answers"], clients)
+    given = {field.name: budget[field.name] for field in fields(Totals)}
+    return Totals(**given | {"analysts": clients})
 
 
 def _bound(path: Path, log: Logger) -> socket.socket | None:
