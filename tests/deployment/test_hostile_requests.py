@@ -21,7 +21,8 @@ from tests.outcomes import PARTIES, TERMS, Members
 
 import veilring as vr
 from veilring.arrays import Floats
-from veilring.deployment.policy import Policy, Request, open_admission
+from veilring.deployment.gate import open_admission
+from veilring.deployment.policy import Policy, Request
 from veilring.errors import FrameError, VeilringError
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import opening

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.data.sources import load
-from veilring.deployment import connecting
+from veilring.deployment import asking
 from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, MemberStart, PeerTerms, serve_member
@@ -194,7 +194,7 @@ def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(deploy
 
 
 async def test_the_log_has_the_delta_that_was_charged(release: Deployment) -> None:
-    """A release under other terms counts with its own δ, and the rest of the budget with today's."""
+    """A release under other terms counts with its own δ, and the rest of the budget at today's."""
     async with all_served(release.folder) as served:
         await served.labels()
     first = PeerTerms.load(release.folder / "terms.toml", 3).promise(3).delta
@@ -355,7 +355,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     """It labels queries, also from a pipe, readmits a dead party, and ends on SIGTERM with 0."""
-    monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.1,))
+    monkeypatch.setattr(asking, "REPEAT_PAUSES", (0.1,))
     ring = deploy(system)
     folder, words = ring.folder, ("ask", "client.toml", "queries.csv")
     ring.serve(*PARTIES)

@@ -17,17 +17,16 @@ from tests.deployment.commands import PARTIES, SECONDS, Command, Deploy, Deploym
 from tests.deployment.members import all_served
 from tests.deployment.test_peers import written
 
-from veilring.deployment import connecting
+from veilring.deployment import asking
 from veilring.deployment.duties import begin_state, load_config
+from veilring.deployment.gate import USAGE, open_admission
 from veilring.deployment.policy import (
-    USAGE,
     Decision,
     Policy,
     Request,
     Usage,
     decide,
     describe_outcome,
-    open_admission,
     read_policy,
 )
 from veilring.errors import (
@@ -218,7 +217,7 @@ def admitting(
     file = open_state_file(path, LEDGER, new=not path.exists())
     with closing(file), open_ledger(file, Budgets(total=10.0)) as ledger:
         server: Any = party or _Party()
-        policy = read_policy(server, str(folder / "policy.toml"), TERMS)
+        policy = read_policy(str(folder / "policy.toml"), TERMS, server.roster.names)
         yield open_admission(server, policy, TERMS, logging.getLogger("ada"), file=file), ledger
 
 
@@ -497,7 +496,7 @@ async def test_no_client_asks_again_on_the_word_of_another_member(
             return await (broken if member is liar else play)(member, party, **given)
 
         monkeypatch.setattr(PeerMember, "play", chosen)
-        monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.0,) * 4)
+        monkeypatch.setattr(asking, "REPEAT_PAUSES", (0.0,) * 4)
         for _ in range(2):
             with contextlib.suppress(SessionAborted):
                 await served.labels(0, 3)

@@ -21,7 +21,7 @@ from tests.deployment.commands import SECONDS, Deploy, call, wait_until
 from tests.deployment.test_operating import status_of
 
 from veilring.deployment import ask, load_config
-from veilring.deployment.connecting import Client
+from veilring.deployment.asking import Client
 from veilring.deployment.duties import serve
 from veilring.deployment.reloading import Reloads
 from veilring.deployment.status import StatusReport

@@ -17,8 +17,8 @@ import pytest
 from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
 from tests.deployment.members import labels_of
 
-from veilring.deployment import connecting, load_config, load_config_of
-from veilring.deployment.connecting import Client
+from veilring.deployment import load_config, load_config_of
+from veilring.deployment.asking import Client
 from veilring.deployment.peers import ClientConfig, MemberConfig, PeerTerms, serve_member
 from veilring.deployment.reloading import Reloads
 from veilring.errors import PeerLost, SessionAborted
@@ -262,7 +262,7 @@ async def test_processes_change_their_keys_and_restart_and_every_request_is_answ
 
     The previous keys end with the restarts.
     """
-    monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.5,) * int(SECONDS))
+    monkeypatch.setattr("veilring.deployment.asking.REPEAT_PAUSES", (0.5,) * int(SECONDS))
     monkeypatch.setitem(vars(Client.connect)["__wrapped__"].__kwdefaults__, "seconds", SECONDS)
     deployment = deploy("rank-search")
     deployment.let_all(*PARTIES)

@@ -39,8 +39,9 @@ from tests.deployment.trails import (
 
 from veilring.data.table import Rows
 from veilring.deployment.config import Schema
+from veilring.deployment.gate import open_admission
 from veilring.deployment.owner import OwnerTerms
-from veilring.deployment.policy import Policy, Request, open_admission
+from veilring.deployment.policy import Policy, Request
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.trail import (
     ORDER,

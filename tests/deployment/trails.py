@@ -10,7 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from veilring.deployment.policy import Policy, Request, open_admission
+from veilring.deployment.gate import open_admission
+from veilring.deployment.policy import Policy, Request
 from veilring.deployment.trail import Trail, Verified, is_state, read_trail, verify_trail
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import LEDGER, open_ledger

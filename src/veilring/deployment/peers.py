@@ -21,6 +21,7 @@ from typing_extensions import override
 from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.data.table import Rows
+from veilring.deployment.asking import Client, Repeat
 from veilring.deployment.config import (
     STATISTICS,
     AskingConfig,
@@ -36,8 +37,9 @@ from veilring.deployment.config import (
     name_of,
     read_terms,
 )
-from veilring.deployment.connecting import STOP_SECONDS, Client, Repeat
-from veilring.deployment.policy import USAGE, Request
+from veilring.deployment.connecting import STOP_SECONDS
+from veilring.deployment.gate import USAGE
+from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node

@@ -19,16 +19,10 @@ from typing import Final, Generic, Literal, TypeVar
 from typing_extensions import override
 
 from veilring.deployment.config import ServerConfig, StateConfig, Terms
-from veilring.deployment.connecting import Server, expiry_warnings
-from veilring.deployment.policy import (
-    USAGE,
-    Gate,
-    Policy,
-    Request,
-    describe_outcome,
-    open_admission,
-    read_policy,
-)
+from veilring.deployment.connecting import Server
+from veilring.deployment.expiry import expiry_warnings
+from veilring.deployment.gate import USAGE, Gate, open_admission
+from veilring.deployment.policy import Policy, Request, describe_outcome, read_policy
 from veilring.deployment.reloading import Marks, marks_of, reload
 from veilring.deployment.status import Clock, StatusReport, read_status, warn_of_socket
 from veilring.deployment.trail import TRAIL, Trail
@@ -105,12 +99,12 @@ class Start(Generic[C]):
     @cached_property
     def policy(self) -> Policy | None:
         """The party's own policy, if there is one."""
-        return read_policy(self.server, self.config.policy, self.request)
+        return read_policy(self.config.policy, self.request, self.server.roster.names)
 
     @property
     def keeps_trail(self) -> bool:
-        """Whether it keeps a trail: see `veilring.deployment.trail`."""
-        return False
+        """Whether it keeps a trail, as a party whose answers depend on private rows does."""
+        return self.request.counted
 
     def admission(self, file: StateFile | None = None) -> Gate:
         """Return the admission of requests, which the state file counts and has the trail of."""

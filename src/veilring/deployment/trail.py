@@ -60,7 +60,7 @@ CREATE TABLE trail_salts (number INTEGER PRIMARY KEY, key BLOB NOT NULL);
 REPEAT_SECONDS: Final = 300.0
 # The same for an answer that is stored already, which no limit of queries counts.
 STORED_SECONDS: Final = 86_400.0
-# Kinds of entries of the trail itself; those of requests are in `veilring.deployment.policy`.
+# Kinds of entries of the trail itself; those of requests are in `veilring.deployment.gate`.
 _START: Final = "start"
 _REPEATED: Final = "repeated"
 _END: Final = "end"

@@ -15,7 +15,7 @@ from typing import Final
 
 from veilring.deployment.duties import load_config
 from veilring.deployment.earlier_rows import read_rows
-from veilring.deployment.policy import USAGE
+from veilring.deployment.gate import USAGE
 from veilring.deployment.survey import renamed_task
 from veilring.deployment.trail import TRAIL, is_start, read_trail
 from veilring.errors import ScenarioError, VeilringError

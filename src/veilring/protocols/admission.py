@@ -1,8 +1,8 @@
 """The place where a party that serves decides, by its own rules, whether to take part in a request.
 
 A long-lived member or server calls its `Admission` before it joins a session for a request, charges
-it, or tells others of it. The rules are those of `veilring.deployment.policy`, which enters each
-request and its answer into the trail of the party.
+it, or tells others of it. The rules are those of `veilring.deployment.policy`. Its
+`veilring.deployment.gate` enters each request and its answer into the trail of the party.
 """
 
 import sqlite3
