@@ -47,16 +47,33 @@ CREATE TABLE usage (
     loss="the limits of its policy count from zero again",
 )
 """The section of a state file that counts what a policy limits."""
+MEMBER_USAGE: Final = Section(
+    name="record of usage by members",
+    version=1,
+    schema="""
+CREATE TABLE member_usage (
+    hour INTEGER NOT NULL, member TEXT NOT NULL, queries INTEGER NOT NULL, units INTEGER NOT NULL,
+    PRIMARY KEY (member, hour)
+);
+""",
+    sealed=("member_usage",),
+    loss="the limits of each member count from zero again",
+)
+"""The section that counts the same for each member, once a policy limits one."""
 _HOUR: Final = dt.timedelta(hours=1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _COUNT: Final = (
     "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
     " queries = queries + excluded.queries, units = units + excluded.units"
 )
-_READ: Final = (
+_COUNT_MEMBER: Final = (
+    "INSERT INTO member_usage VALUES (?, ?, ?, ?) ON CONFLICT (member, hour) DO UPDATE SET"
+    " queries = queries + excluded.queries, units = units + excluded.units"
+)
+_SUMS: Final = (
     "SELECT coalesce(sum(iif(hour = ?1, queries, 0)), 0),"
     " coalesce(sum(iif(hour / 24 = ?1 / 24, queries, 0)), 0), coalesce(sum(queries), 0),"
-    " coalesce(sum(iif(hour / 24 = ?1 / 24, units, 0)), 0), coalesce(sum(units), 0) FROM usage"
+    " coalesce(sum(iif(hour / 24 = ?1 / 24, units, 0)), 0), coalesce(sum(units), 0)"
 )
 # Kinds of entries of a trail.
 _ADMITTED: Final = "admitted"
@@ -111,6 +128,8 @@ class Gate:
         else:
             with self.file.guard, self.storing():
                 self.file.add(USAGE)
+                if policy.members:
+                    self.file.add(MEMBER_USAGE)
                 _log_change(self._server.name, policy, self.file, self._log)
         if self.trail is not None:
             with self.storing():
@@ -130,17 +149,20 @@ class Gate:
             with admit_all(asked) as free:
                 yield free
             return
-        if asked.peer and asked.client not in {"", *self._server.roster.names}:
-            # It may have left, or our roster may be the older one.
-            raise PolicyRefused(self._server.name, "who", f"{asked.client} is not in the roster")
         epsilon = self._terms.epsilon if asked.epsilon is None else asked.epsilon
         request = self._terms._replace(
             client=asked.client,
             queries=asked.queries,
             epsilon=epsilon if asked.queries or epsilon is None else 0.0,
             k=self._terms.k if asked.k is None else asked.k,
+            peer=asked.peer,
         )
         admitted = _Admitted(self, asked, request)
+        if asked.peer and asked.client not in {"", *self._server.roster.names}:
+            # It may have left, or our roster may be the older one. The peer may invent names.
+            rule = f"roster: {asked.client} is not in it"
+            admitted.refuse(rule, same=(asked.peer, "roster"))
+            raise PolicyRefused(self._server.name, "who", rule)
         with self.file.guard, self.storing():
             self._decide(admitted, request)
         try:
@@ -164,15 +186,22 @@ class Gate:
         policy, now = self.policy, self.clock()  # the policy may change meanwhile
         if policy is None:
             return
-        decision = decide(policy, request, self._usage(now), now)
+        members = {name: self._usage(now, name) for name in request.members & policy.members.keys()}
+        decision = decide(policy, request, self._usage(now), now, members)
         if decision.about:
             admitted.refuse(decision.rule)
             raise PolicyRefused(self._server.name, decision.about, decision.rule)
         self.reserved[admitted] = request.queries, units_of(request.epsilon or 0.0)
 
-    def _usage(self, now: dt.datetime) -> Usage:
-        row = self.file.connection.execute(_READ, (_hour_of(now),)).fetchone()
-        queries, units = (sum(each) for each in zip((0, 0), *self.reserved.values(), strict=True))
+    def _usage(self, now: dt.datetime, member: str = "") -> Usage:
+        """Return what was counted and is reserved, of all requests or those of one member."""
+        found = f"{_SUMS} FROM member_usage WHERE member = ?2" if member else f"{_SUMS} FROM usage"
+        given = (_hour_of(now), *([member] if member else []))
+        row = self.file.connection.execute(found, given).fetchone()
+        reserved = (
+            added for each, added in self.reserved.items() if not member or member in each.members
+        )
+        queries, units = (sum(each) for each in zip((0, 0), *reserved, strict=True))
         added = (queries, queries, queries, units, units)
         return Usage(*map(sum, zip(row, added, strict=True)))
 
@@ -183,6 +212,7 @@ class _Admitted(Admitted):
     def __init__(self, gate: Gate, asked: Asked, request: Request) -> None:
         self._gate, self._asked, self._request = gate, asked, request
         self._number, self._has_answer, self._session = 0, False, asked.session
+        self.members = request.members
 
     @override
     def count(
@@ -202,7 +232,11 @@ class _Admitted(Admitted):
             own = gate.file.transaction() if connection is None else nullcontext(connection)
             with gate.storing(), own as transaction:
                 if any(added):
-                    transaction.execute(_COUNT, (_hour_of(gate.clock()), *added))
+                    hour = _hour_of(gate.clock())
+                    transaction.execute(_COUNT, (hour, *added))
+                    if gate.policy is not None and gate.policy.members:
+                        rows = ((hour, member, *added) for member in self.members)
+                        transaction.executemany(_COUNT_MEMBER, rows)
                 if trail is not None:
                     entry = self._entry()
                     entry |= {"charged": connection is not None, "peers": list(peers)}
@@ -225,7 +259,7 @@ class _Admitted(Admitted):
         self._has_answer = True
 
     @override
-    def refuse(self, rule: str) -> None:
+    def refuse(self, rule: str, same: object = None) -> None:
         trail, asked = self._gate.trail, self._asked
         if trail is None:
             return
@@ -233,7 +267,7 @@ class _Admitted(Admitted):
             if self._number:
                 trail.append(_FAILED, {"of": self._number, "error": rule})
             else:
-                same = (asked.peer, asked.client, rule.partition(":")[0])
+                same = same or (asked.peer, asked.client, rule.partition(":")[0])
                 trail.append_once(same, _REFUSED, self._entry() | {"rule": rule})
 
     def fail(self, error: BaseException) -> None:

@@ -10,8 +10,9 @@ import datetime as dt
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final, NamedTuple, get_args
 
 import tomli_w
@@ -46,8 +47,28 @@ _Least = Annotated[int, Field(ge=1)]
 _Epsilon = Annotated[float, Field(ge=0, le=AMOUNT_MAX)]
 
 
-class Policy(Table):
-    """The policy of one party. A key that is left out sets no limit.
+class Amounts(Table):
+    """The limits of numbers: of one member, or of all requests together.
+
+    Attributes:
+        queries_hour: The maximum number of queries in an hour of the clock.
+        queries_day: The maximum number of queries on a day (UTC).
+        queries_total: The maximum number of queries for the lifetime of the state.
+        epsilon: The maximum ε of a request. With any limit of ε, a system without ε is refused.
+        epsilon_day: The maximum ε on a day (UTC).
+        epsilon_total: The maximum ε for the lifetime of the state.
+    """
+
+    queries_hour: _Number | None = None
+    queries_day: _Number | None = None
+    queries_total: _Number | None = None
+    epsilon: _Epsilon | None = None
+    epsilon_day: _Epsilon | None = None
+    epsilon_total: _Epsilon | None = None
+
+
+class _Subjects(Table):
+    """The limits of subjects: which clients may ask what.
 
     Attributes:
         clients: The clients that may ask. A member among others believes the member that was asked
@@ -57,13 +78,6 @@ class Policy(Table):
         k: The minimum number of neighbours; a request without neighbours is then refused.
         parties: The minimum number of parties whose rows make an answer, lost ones left out.
         rows: The minimum public number of rows of all parties together.
-        queries_hour: The maximum number of queries in an hour of the clock, of all clients.
-        queries_day: The maximum number of queries on a day (UTC), of all clients.
-        queries_total: The maximum number of queries for the lifetime of the state.
-        epsilon: The maximum ε of a request. With any limit of ε, a system without ε is refused.
-        epsilon_day: The maximum ε on a day (UTC), of all clients.
-        epsilon_total: The maximum ε for the lifetime of the state.
-        hours: The time of day (UTC) at which requests are answered; the end may be on the next day.
     """
 
     clients: Words | None = Field(None, description="a list of names of the roster")
@@ -72,15 +86,28 @@ class Policy(Table):
     k: _Least | None = None
     parties: _Least | None = None
     rows: _Least | None = None
-    queries_hour: _Number | None = None
-    queries_day: _Number | None = None
-    queries_total: _Number | None = None
-    epsilon: _Epsilon | None = None
-    epsilon_day: _Epsilon | None = None
-    epsilon_total: _Epsilon | None = None
+
+
+class Policy(Amounts, _Subjects):
+    """The policy of one party. A key that is left out sets no limit.
+
+    Attributes:
+        hours: The time of day (UTC) at which requests are answered; the end may be on the next day.
+        member: The limits of individual members of the roster, by name: each is a table with limits
+            of queries and ε. They count the requests of a client, or those that a member passes on.
+    """
+
     hours: Annotated[str, AfterValidator(_checked_hours)] | None = Field(
         None, description=_HOURS_TEXT
     )
+    member: Mapping[str, Amounts] | None = Field(
+        None, description="a table of names of the roster, each with a table of limits"
+    )
+
+    @property
+    def members(self) -> Mapping[str, Amounts]:
+        """The limits of individual members."""
+        return self.member or {}
 
     def to_toml(self) -> str:
         """Return the text of the file."""
@@ -105,6 +132,7 @@ class Request(NamedTuple):
         queries: The number of new queries.
         epsilon: The ε that it spends; none if no ε bounds what it reveals.
         counted: Whether the party counts requests: one that only collects or searches does not.
+        peer: The member that asks for the client, or for all; empty if the client asks itself.
     """
 
     client: str
@@ -116,6 +144,12 @@ class Request(NamedTuple):
     queries: int = 0
     epsilon: float | None = None
     counted: bool = True
+    peer: str = ""
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The client and the member that asks for it, as far as there are any."""
+        return frozenset({self.client, self.peer} - {""})
 
 
 class Usage(NamedTuple):
@@ -141,11 +175,19 @@ class Decision(NamedTuple):
     rule: str = ""
 
 
-def decide(policy: Policy, request: Request, usage: Usage, now: dt.datetime) -> Decision:
+def decide(
+    policy: Policy,
+    request: Request,
+    usage: Usage,
+    now: dt.datetime,
+    members: Mapping[str, Usage] = MappingProxyType({}),
+) -> Decision:
     """Return whether a policy allows a request, by its first rule that does not.
 
     Args:
+        usage: The usage by all requests.
         now: The time, with its zone.
+        members: The usage by the requests of each member.
     """
     if policy.clients is not None and request.client not in {"", *policy.clients}:
         allowed = ", ".join(policy.clients) or "nobody"
@@ -156,12 +198,18 @@ def decide(policy: Policy, request: Request, usage: Usage, now: dt.datetime) -> 
     if policy.hours is not None and not _is_open(policy.hours, now):
         rule = f"hours: it is {now.astimezone(dt.UTC):%H:%M}, outside of {policy.hours} (UTC)"
         return Decision("when", rule)
+    for name in sorted(request.members & policy.members.keys()):
+        used = members.get(name, Usage())
+        decision = _decide_amount(policy.members[name], request, used, f"member.{name}.")
+        if decision.about:
+            return decision
     return _decide_amount(policy, request, usage)
 
 
 def decide_terms(policy: Policy, request: Request) -> Decision:
     """Return whether a policy allows the terms of a request, for any client at any time."""
-    spends = any(getattr(policy, key) is not None for key in _EPSILONS)
+    amounts = (policy, *(each for name, each in policy.members.items() if name in request.members))
+    spends = any(getattr(each, key) is not None for each in amounts for key in _EPSILONS)
     revealed = _REVEALED if policy.reveal is None else _REVEALED[_REVEALED.index(policy.reveal) :]
     tests = {
         "systems": policy.systems is None or request.system in policy.systems,
@@ -184,19 +232,24 @@ def decide_terms(policy: Policy, request: Request) -> Decision:
 _EPSILONS: Final = ("epsilon", "epsilon_day", "epsilon_total")
 
 
-def _decide_amount(policy: Policy, request: Request, usage: Usage) -> Decision:
-    """Return whether the limits of numbers allow a request that adds to them."""
+def _decide_amount(policy: Amounts, request: Request, usage: Usage, where: str = "") -> Decision:
+    """Return whether the limits of numbers allow a request that adds to them.
+
+    Args:
+        where: The table of the limits, for the rule that refuses.
+    """
     for key in ("queries_hour", "queries_day", "queries_total"):
         limit, used = getattr(policy, key), getattr(usage, key)
         if request.queries and limit is not None and used + request.queries > limit:
-            rule = f"{key}: {used:,} of {limit:,} are used, and {request.queries:,} are asked"
+            asked = f"and {request.queries:,} are asked"
+            rule = f"{where}{key}: {used:,} of {limit:,} are used, {asked}"
             return Decision("amount", rule)
     units = units_of(request.epsilon or 0.0)
     for key, spent in zip(_EPSILONS, (0, usage.units_day, usage.units_total), strict=True):
         limit = getattr(policy, key)
         if units and limit is not None and spent + units > units_of(limit):
             used = f"{float(from_units(spent)):.12g} of {limit:.12g} is spent"
-            rule = f"{key}: {used}, and {request.epsilon:.12g} is asked"
+            rule = f"{where}{key}: {used}, and {request.epsilon:.12g} is asked"
             return Decision("amount", rule)
     return Decision()
 
@@ -237,6 +290,7 @@ def read_policy(path: str, terms: Request, names: Sequence[str]) -> Policy | Non
         return None
     policy = read_toml(Path(path), Policy, "policy")
     _require_names("clients", policy.clients, names)
+    _require_names("member", tuple(policy.members), names)
     _require_names("systems", policy.systems, (*system_names(), STATISTICS))
     if not terms.counted:
         counted = [key for key in policy.limits if key not in _UNCOUNTED]
@@ -266,16 +320,19 @@ def describe_outcome(
     refused = {
         name: decision.rule
         for name in names
-        if (decision := decide(policy, terms._replace(client=name), Usage(), now)).about
+        if (decision := decide(policy, terms._replace(client=name, queries=1), Usage(), now)).about
     }
     allowed = [name for name in names if name not in refused]
-    amounts = [
-        f"{key} = {in_words(value)}"
-        for key, value in policy.limits.items()
-        if key.startswith(("queries_", "epsilon"))
-    ]
-    said = f"{', '.join(allowed) or 'nobody'} may ask {', '.join([*asked, *amounts])}"
-    return "; ".join([said, *(f"{name} is refused: {rule}" for name, rule in refused.items())])
+    said = [f"{', '.join(allowed) or 'nobody'} may ask {', '.join([*asked, *_amounts(policy)])}"]
+    own = {name: _amounts(each) for name, each in policy.members.items() if name not in refused}
+    said += [f"{name} at most {', '.join(limits)}" for name, limits in own.items() if limits]
+    return "; ".join([*said, *(f"{name} is refused: {rule}" for name, rule in refused.items())])
+
+
+def _amounts(limits: Amounts) -> list[str]:
+    """Return the limits of numbers that are set, in words."""
+    values = ((key, getattr(limits, key)) for key in Amounts.model_fields)
+    return [f"{key} = {in_words(value)}" for key, value in values if value is not None]
 
 
 def _require_names(key: str, names: Sequence[str] | None, known: Sequence[str]) -> None:

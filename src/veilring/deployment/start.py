@@ -21,7 +21,7 @@ from typing_extensions import override
 from veilring.deployment.config import ServerConfig, StateConfig, Terms
 from veilring.deployment.connecting import Server
 from veilring.deployment.expiry import expiry_warnings
-from veilring.deployment.gate import USAGE, Gate, open_admission
+from veilring.deployment.gate import MEMBER_USAGE, USAGE, Gate, open_admission
 from veilring.deployment.policy import Policy, Request, describe_outcome, read_policy
 from veilring.deployment.reloading import Marks, marks_of, reload
 from veilring.deployment.status import Clock, StatusReport, read_status, warn_of_socket
@@ -228,7 +228,7 @@ class Start(Generic[C]):
             require_unused(self._state_file)
         is_sound = self.open_copy()
         if self._state_file is not None:
-            require_current(self._state_file, USAGE, TRAIL)  # which serving adds
+            require_current(self._state_file, USAGE, MEMBER_USAGE, TRAIL)  # which serving adds
         return "sound" if is_sound else "not needed under these terms"
 
     def _port(self) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 
 from veilring.deployment.duties import load_config
 from veilring.deployment.earlier_rows import read_rows
-from veilring.deployment.gate import USAGE
+from veilring.deployment.gate import MEMBER_USAGE, USAGE
 from veilring.deployment.survey import renamed_task
 from veilring.deployment.trail import TRAIL, is_start, read_trail
 from veilring.errors import ScenarioError, VeilringError
@@ -33,7 +33,7 @@ from veilring.protocols.ldp.store import URL_PREFIXES, rename_task
 from veilring.protocols.ldp.store.sqlite import REPORTS
 from veilring.protocols.ranksearch.memory import QUERIES
 
-SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE, TRAIL)
+SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE, MEMBER_USAGE, TRAIL)
 """All sections of state files, except those of other packages."""
 # A start writes the budgets of a ledger, the space of charges, and the policy.
 _OPENING: Final = ("settings", "policy")

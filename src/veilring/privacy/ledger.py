@@ -60,9 +60,9 @@ LEDGER: Final = Section(
     loss="charges are forgotten, and their budget can be spent again",
 )
 _KEY_BYTES: Final = 32
-# Twice the pages that a charge rewrites: those of its two tables, of their indexes, of what is
+# Twice the pages that a charge rewrites: those of its three tables, of their indexes, of what is
 # written beside it about the same request, and of the row about the file itself.
-_CHARGE_BYTES: Final = 24 * 4096
+_CHARGE_BYTES: Final = 28 * 4096
 _ROOM: Final = "room"  # the setting that only occupies space
 _DELTA: Final = "delta"  # the setting with the sum of the δ that were charged
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
