@@ -80,6 +80,7 @@ _ADMITTED: Final = "admitted"
 _ANSWERED: Final = "answered"
 _REFUSED: Final = "refused"
 _FAILED: Final = "failed"
+_CHANGED: Final = "changed"
 _POLICY: Final = "policy"
 
 
@@ -184,7 +185,7 @@ class Gate:
     def _decide(self, admitted: "_Admitted", request: Request) -> None:
         """Reserve what a request uses, or refuse it."""
         policy, now = self.policy, self.clock()  # the policy may change meanwhile
-        if policy is None:
+        if policy is None or admitted.is_change:
             return
         members = {name: self._usage(now, name) for name in request.members & policy.members.keys()}
         decision = decide(policy, request, self._usage(now), now, members)
@@ -212,7 +213,7 @@ class _Admitted(Admitted):
     def __init__(self, gate: Gate, asked: Asked, request: Request) -> None:
         self._gate, self._asked, self._request = gate, asked, request
         self._number, self._has_answer, self._session = 0, False, asked.session
-        self.members = request.members
+        self.members, self.is_change = request.members, asked.records > 0
 
     @override
     def count(
@@ -241,6 +242,7 @@ class _Admitted(Admitted):
                     entry = self._entry()
                     entry |= {"charged": connection is not None, "peers": list(peers)}
                     kind = _ADMITTED if answer is None else _ANSWERED
+                    kind = _CHANGED if self.is_change else kind
                     self._number = trail.append(kind, entry, answer=answer, connection=transaction)
         self._has_answer = answer is not None
 
@@ -294,6 +296,7 @@ class _Admitted(Admitted):
             "reveal": request.reveal,
             "k": None if request.k == ANY_K else request.k,
             "queries": request.queries,
+            "records": asked.records,
             "epsilon": request.epsilon,
         }
 

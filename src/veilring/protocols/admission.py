@@ -35,6 +35,8 @@ class Asked(NamedTuple):
         session: The name of that session.
         request: The content or the key of the request, by which it is known again. Only a hash of
             it with a secret key is kept.
+        records: The number of records that an administrator adds or forgets. No rule about clients
+            applies to that.
     """
 
     client: str
@@ -45,6 +47,7 @@ class Asked(NamedTuple):
     peer: str = ""
     session: bytes = b""
     request: bytes = b""
+    records: int = 0
 
 
 class Admitted:
