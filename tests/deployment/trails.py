@@ -26,10 +26,8 @@ NAME: Final = "ada"
 class Keeper:
     """A party that keeps a trail: the part of a server that it needs."""
 
-    name = NAME
-
-    def __init__(self, identity: Identity | None = None) -> None:
-        self.identity, self.now = identity or make_identity(NAME), NOON
+    def __init__(self, identity: Identity | None = None, name: str = NAME) -> None:
+        self.name, self.identity, self.now = name, identity or make_identity(name), NOON
         self.roster = roster_of(self.identity)
 
     def clock(self) -> dt.datetime:

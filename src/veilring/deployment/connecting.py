@@ -98,6 +98,9 @@ class Server:
     Args:
         log: The log for its start, its end, and certificates that will expire.
         reload: Reads its files again while it runs; without it, they are read once.
+
+    Attributes:
+        config: The configuration, also after the files were read again.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class Server:
         self.name = self.identity.name
         require_party(self.roster, "identity", self.name)
         expected_peers(self.identity, self.roster, ())  # which checks the key and the certificate
-        self._config, self._limits, self._log = config, config.limits, log
+        self.config, self._limits, self._log = config, config.limits, log
 
     @asynccontextmanager
     async def listen(
@@ -133,7 +136,7 @@ class Server:
             AddressTaken: If another process is using the address.
         """
         endpoint = await TlsEndpoint.start(
-            self.identity, self.roster, listen=self._config.listen, connect_to=(), terms=terms
+            self.identity, self.roster, listen=self.config.listen, connect_to=(), terms=terms
         )
         node = Node(endpoint, Streams(), seconds=self._limits.served, limits=self._limits)
         running = self._running(endpoint, totals)
@@ -157,7 +160,7 @@ class Server:
             AddressTaken: If another process is using the address.
         """
         endpoint = await TlsEndpoint.start(
-            self.identity, self.roster, listen=self._config.listen, timeout=None, terms=terms
+            self.identity, self.roster, listen=self.config.listen, timeout=None, terms=terms
         )
         name, limits, log = self.name, self._limits, self._log
         async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
@@ -174,12 +177,12 @@ class Server:
 
         Read the files again when that is requested.
         """
-        status = Status(self._config.role, endpoint, totals, self.clock, self._has_next_key)
+        status = Status(self.config.role, endpoint, totals, self.clock, self._has_next_key)
         tasks = [asyncio.create_task(keep_warning(endpoint, self._log, self.clock))]
         if reloads := Reloads.current.get():
             tasks.append(asyncio.create_task(self._keep_reloading(reloads, endpoint, status)))
         try:
-            async with status.served(self._config.socket, self._log):
+            async with status.served(self.config.socket, self._log):
                 yield status
         except asyncio.CancelledError:
             self._log.info("%s is shutting down", self.name)
@@ -199,4 +202,4 @@ class Server:
                 status.reload_error = await self._reload(reloads, endpoint)
 
     def _has_next_key(self) -> bool:
-        return Path(f"{self._config.identity}{NEXT}").is_file()
+        return Path(f"{self.config.identity}{NEXT}").is_file()
