@@ -221,6 +221,7 @@ def test_an_error_after_the_rename_says_what_is_done(
     shutil.copyfile(path, draft)
     with pytest.raises(InputError, match=r"is a draft of .* Otherwise delete"):
         upgrade(draft)  # which no command has put there
+    assert upgrade(path).changes == ("the upgrade that was stopped is complete now",)
     assert upgrade(path).changes == ()
     assert notes_in(path) == NOTES
 

@@ -103,11 +103,13 @@ def upgrade_state_file(
     """
     path = path.resolve()
     draft = path.with_name(f"{path.name}.upgrade")
-    with _locked(path, earlier, dry_run=dry_run) as (witness, _), _removed(draft):
+    with _locked(path, earlier, dry_run=dry_run) as (witness, completed), _removed(draft):
         source = _source(path, earlier)
         state = _inspected(path, source, witness)
         _copy(path, draft, DRAFT)
         upgrade = _converted(draft, path, source, sections)
+        if completed == path and not upgrade.changes:
+            return upgrade._replace(changes=("the upgrade that was stopped is complete now",))
         if not upgrade.changes:
             return upgrade
         kept = _kept(path, source.version)
@@ -138,9 +140,9 @@ def undo_upgrade(
     """
     path = path.resolve()
     draft, again = (path.with_name(f"{path.name}.{end}") for end in ("undo", "upgrade"))
-    with _locked(path, earlier) as (witness, put_back), _removed(draft, again):
-        if put_back is not None:
-            return put_back
+    with _locked(path, earlier) as (witness, completed), _removed(draft, again):
+        if completed not in {None, path}:
+            return completed
         state = _inspected(path, _source(path, earlier), witness)
         kept = _newest_kept(path, state.id)
         _copy(kept, draft, DRAFT)
@@ -156,9 +158,8 @@ def undo_upgrade(
 
 
 class _Source(NamedTuple):
-    """The header of a file, and its format, if that is an earlier one."""
+    """The number of a file's format, and that format if it is an earlier one."""
 
-    application: int
     version: int
     earlier: Earlier | None
 
@@ -175,10 +176,10 @@ def _source(path: Path, earlier: EarlierFormats, mark: int = 0) -> _Source:
         if name is None:
             if (application, version) != (APPLICATION ^ mark, FORMAT):
                 require_format(connection, path, _FILE)
-            return _Source(application, version, None)
+            return _Source(version, None)
     if (name, version) not in earlier:
         raise _no_way(path, name, version, FORMAT)
-    return _Source(application, version, earlier[name, version])
+    return _Source(version, earlier[name, version])
 
 
 def _inspected(path: Path, source: _Source, witness: Witness) -> State:
@@ -195,8 +196,8 @@ def _locked(
 ) -> Iterator[tuple[Witness, Path | None]]:
     """Hold the lock of a file of veilring, and report errors of the disk.
 
-    A command that was stopped after its rename is completed first, except by a dry run. If it was
-    an undo, the former path of the copy that it has put back is yielded, too.
+    A command that was stopped after its rename is completed first, except by a dry run. Then the
+    result of `_complete` is yielded, too.
     """
     if not path.is_file():
         raise missing_state(str(path), _FILE.name, _FILE.loss)
@@ -421,7 +422,7 @@ def _replace(path: Path, draft: Path, witness: Witness) -> None:
         _complete(path, state, witness)
 
 
-def _completed(path: Path, witness: Witness) -> Path | None:
+def _completed(path: Path, witness: Witness) -> Path:
     """Complete a command that was stopped after its rename; see `_complete`.
 
     A draft is refused if no rename by a command has put it in the place of the state.
@@ -435,22 +436,22 @@ def _completed(path: Path, witness: Witness) -> Path | None:
     return _complete(path, state, witness)
 
 
-def _complete(path: Path, state: State, witness: Witness) -> Path | None:
+def _complete(path: Path, state: State, witness: Witness) -> Path:
     """Make a draft the state that is in the place of the state, after its rename.
 
     Returns:
-        The former path of the copy that an undo has put back; none for an upgrade.
+        The former path of the copy that an undo has put back; for an upgrade, the path itself.
     """
     sync_folder(path.parent)
     witness.write(state.id, state.transactions)
-    mark, kept = _mark_of(path), None
+    mark, found = _mark_of(path), path
     with _opened(path) as connection:
         _, version = format_of(connection)
         if mark & KEPT:
-            kept = _kept(path, version)
-            kept.unlink(missing_ok=True)
+            found = _kept(path, version)
+            found.unlink(missing_ok=True)
         _change_mark(connection, mark)
-    return kept
+    return found
 
 
 def _no_way(path: Path, name: str, version: int, known: int) -> InputError:
