@@ -421,6 +421,10 @@ def test_a_kill_counts_a_request_as_often_as_it_charges_it(
             "policy.member: there is no eve; allowed: ada, bob, clerk",
         ),
         ('hours = "25:00-26:00"', "hours is '25:00-26:00'; allowed: two times of day in UTC"),
+        (
+            "[member.bob]\nquery_day = 1",
+            r"member.bob.query_day: .* allowed: queries_hour, .*\(did you mean queries_day\?\)",
+        ),
         ("k = 7", "it refuses every request under these terms: k: 5; the policy says 7"),
         ("epsilon = 0.4", "terms: epsilon: 0 of 0.4 is spent, and 0.5 is asked"),
         ("quieries_day = 4", r"there is no such key.*\(did you mean queries_day\?\)"),

@@ -8,7 +8,7 @@ agrees with the one that it replaces, which has the previous keys and nothing el
 with the one that has the new keys alone. So members can change to the new roster, then to their new
 keys, and then to the roster without the previous ones, one after another. Two rosters that give the
 same member different new keys never agree: nobody can make two members that have the new roster
-believe in different keys.
+believe in different keys. A previous key that leaves the roster before its day is revoked.
 
 An identity is a party's private key, with a self-signed certificate. There is no certification
 authority. A party is identified by its public key, which its peers know from the roster that all of
