@@ -589,7 +589,7 @@ def _count_and_fail(admitted: Admitted, error: BaseException, *, counts: bool) -
 def test_refusals_are_entered_for_each_client(tmp_path: Path, keeper: Keeper) -> None:
     """A client has its own refusals, also if other members ask for it.
 
-    A member that invents names adds one entry in all.
+    A member that invents names adds one entry altogether.
     """
     path, server = tmp_path / "ada.db", cast("Any", keeper)
     clients = (Member.of(make_identity(name), kind="client") for name in ("clerk", "mallory"))
