@@ -488,7 +488,7 @@ def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[s
     model: type[BaseModel] | None = root
     element: type[BaseModel] | None = None
     for part in loc:
-        if isinstance(part, int) and element is not None:
+        if element is not None and (isinstance(part, int) or model is None):
             path.append(str(part))
             model, element = element, None
             allowed = f"a table with the keys {', '.join(model.model_fields)}"
@@ -506,9 +506,8 @@ def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[s
 def _model(root: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
     model = root
     for part in path:
-        if not part.isdecimal():
-            field = model.model_fields[part]
-            model = _section(field) or _element(field) or model
+        field = model.model_fields.get(part)  # none of a number or a name of an element
+        model = model if field is None else _section(field) or _element(field) or model
     return model
 
 
@@ -518,8 +517,9 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _element(field: FieldInfo) -> type[BaseModel] | None:
-    """Return the model of the tables of a list, if the field is one."""
-    found = (each for each in get_args(field.annotation) if isinstance(each, type))
+    """Return the model of the tables of a list, or of a table by names, if the field is one."""
+    parts = (field.annotation, *get_args(field.annotation))  # that of one that may be missing
+    found = (each for part in parts for each in get_args(part) if isinstance(each, type))
     return next((each for each in found if issubclass(each, BaseModel)), None)
 
 

@@ -134,6 +134,7 @@ def test_show_prints_totals(path: Path) -> None:
             {"name": "ann", "spent": 0.75, "budget": None, "answers": 2},
             {"name": "bob", "spent": 0.125, "budget": 0.5, "answers": 1},
         ],
+        "delta": 0.0,
     }
 
 

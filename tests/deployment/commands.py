@@ -19,7 +19,7 @@ from tests.deployment.trails import entries_of, verified
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
-from veilring.deployment.policy import USAGE
+from veilring.deployment.gate import USAGE
 from veilring.nodes.runtimes.processes import PRELOADED
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import Totals, read_totals

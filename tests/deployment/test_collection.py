@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from veilring import simulation
 from veilring.deployment import survey_client as sending
-from veilring.deployment.connecting import ClientConnection
+from veilring.deployment.asking import ClientConnection
 from veilring.deployment.duties import load_config_of
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.deployment.survey_client import (

@@ -13,9 +13,11 @@ from tests.deployment.commands import Deploy, call
 from tests.deployment.members import Bystander
 
 from veilring.cli.app import EXIT_INPUT
-from veilring.deployment import connecting
+from veilring.deployment import asking, connecting, expiry
+from veilring.deployment.asking import ClientConnection, Repeat
 from veilring.deployment.config import ServerConfig
-from veilring.deployment.connecting import ClientConnection, Repeat, Server, expiry_warnings
+from veilring.deployment.connecting import Server
+from veilring.deployment.expiry import expiry_warnings
 from veilring.errors import (
     HandshakeError,
     PeerLost,
@@ -107,7 +109,7 @@ async def test_a_server_warns_at_its_start_and_each_day(
 ) -> None:
     """A server that runs for years warns of its own certificate and those of all others."""
     roster = write_roster(tmp_path, ada=10_000, bob=10_000)
-    monkeypatch.setattr(connecting, "EXPIRY_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(expiry, "EXPIRY_CHECK_SECONDS", 0.001)
     config = ServerConfig(
         role="any", identity=f"{tmp_path}/ada.key", roster=f"{tmp_path}/roster.toml", terms="none"
     )
@@ -166,7 +168,7 @@ async def test_a_client_repeats_a_session_only_if_that_is_free(
 ) -> None:
     """It does so after each pause, if nothing began or the same request is free; no refusal is."""
     pauses, pair = (0.0, 0.001, 0.002), Parties(("client", "ada"))
-    monkeypatch.setattr(connecting, "REPEAT_PAUSES", pauses)
+    monkeypatch.setattr(asking, "REPEAT_PAUSES", pauses)
 
     class Failing:
         """A node whose sessions fail, up to a number."""

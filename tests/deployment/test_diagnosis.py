@@ -20,7 +20,7 @@ from tests.deployment import commands
 from tests.deployment.commands import PARTIES, SECONDS, Body, Command, Deployment, wait_until
 
 from veilring.config import load_toml
-from veilring.deployment import connecting
+from veilring.deployment import asking, connecting
 from veilring.deployment.peers import PeerTerms
 from veilring.nodes import node
 from veilring.nodes.adversary import Silent, corrupt
@@ -89,7 +89,7 @@ def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
 
 def run_once(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command like `commands.run`, which reports the first error."""
-    connecting.__dict__["REPEAT_PAUSES"] = ()
+    asking.__dict__["REPEAT_PAUSES"] = ()
     commands.run(folder, words, output)
 
 

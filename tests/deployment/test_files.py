@@ -16,7 +16,7 @@ from tests.deployment.commands import PARTIES, SECONDS, Deploy
 from tests.deployment.members import all_served
 
 from veilring.data.npz import Vectors, write_vectors
-from veilring.deployment import connecting
+from veilring.deployment import asking
 from veilring.deployment.duties import load_config_of
 from veilring.deployment.peers import MemberConfig, serve_member
 from veilring.errors import SessionAborted, StoreFailed
@@ -68,7 +68,7 @@ def test_a_party_with_a_failing_disk_ends_and_recovers(
 
     Meanwhile the other parties, if any, pay for nothing, and repeat what was paid for.
     """
-    monkeypatch.setattr(connecting, "REPEAT_PAUSES", ())
+    monkeypatch.setattr(asking, "REPEAT_PAUSES", ())
     deployed, failing = deploy(system), parties[-1]
     if system == "votes":
         header, *rows = (deployed.folder / "queries.csv").read_text().splitlines()

@@ -21,7 +21,8 @@ from tests.outcomes import PARTIES, TERMS, Members
 
 import veilring as vr
 from veilring.arrays import Floats
-from veilring.deployment.policy import Policy, Request, open_admission
+from veilring.deployment.gate import open_admission
+from veilring.deployment.policy import Policy, Request
 from veilring.errors import FrameError, VeilringError
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import opening
@@ -76,11 +77,16 @@ class Wire:
 
 
 class Answered(NamedTuple):
-    """A session in which a party sent something that depends on its rows."""
+    """A session in which a party sent something that depends on its rows.
+
+    Attributes:
+        members: The client, and the member that asked the party for it.
+    """
 
     time: dt.datetime
     client: str
     queries: int
+    members: frozenset[str] = frozenset()
 
 
 def answers_of(party: str, frames: Sequence[Seen]) -> tuple[list[Answered], list[Answered]]:
@@ -101,9 +107,12 @@ def answers_of(party: str, frames: Sequence[Seen]) -> tuple[list[Answered], list
             continue
         kinds = {type(message) for _, message in told}
         if PeerRequest in kinds:
-            client = next(m.client for _, m in told if isinstance(m, PeerRequest))
+            member, client = next(
+                (at.sender, m.client) for at, m in told if isinstance(m, PeerRequest)
+            )
             sizes = [len(getattr(m, BATCHES[m.kind])) for _, m in told if m.kind in BATCHES]
-            batches.append(Answered(sent[0].time, client, max(sizes)))
+            members = frozenset({client, member} - {party})
+            batches.append(Answered(sent[0].time, client, max(sizes), members))
         else:
             (at,) = sent
             labels.append(Answered(at.time, at.receiver, 0))
@@ -128,6 +137,18 @@ def violations(
         start, _, end = limits.get("hours", "00:00-24:00").partition("-")
         if not start <= f"{each.time:%H:%M}" < end:
             found.append(f"hours: {each}")
+    found += above(limits, price, batches)
+    for name, own in limits.get("member", {}).items():
+        asked = [each for each in batches if name in each.members]
+        found += [f"member.{name}.{each}" for each in above(own, price, asked)]
+    if limits.get("epsilon", price) < price and batches:
+        found.append("epsilon")
+    return found
+
+
+def above(limits: Mapping[str, Any], price: float, batches: Sequence[Answered]) -> list[str]:
+    """Return the sums of batches in some time that are above a limit."""
+    found = []
     for key, unit, width in (
         ("queries_hour", 1, "%Y-%m-%d %H"),
         ("queries_day", 1, "%Y-%m-%d"),
@@ -140,8 +161,6 @@ def violations(
             amount = each.queries if key.startswith("queries") else 1
             sums[each.time.strftime(width)] += amount * unit
         found += [f"{key}: {each}" for each in sums.values() if each > limits.get(key, each) + 1e-9]
-    if limits.get("epsilon", price) < price and batches:
-        found.append("epsilon")
     return found
 
 
@@ -154,6 +173,10 @@ def draw_limits(rng: np.random.Generator, price: float) -> dict[str, Any]:
         "queries_hour": int(rng.integers(BATCH_MAX, 12)),
         "queries_day": count,
         "queries_total": 4 * count,
+        "member": {
+            "ann": {"queries_hour": BATCH_MAX, "queries_total": 2 * count},
+            str(rng.choice(list(PARTIES))): {"queries_day": count // 2},
+        },
     }
     if price:
         limits |= {"epsilon": price, "epsilon_day": 12 * price, "epsilon_total": 40 * price}

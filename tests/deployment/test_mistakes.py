@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import pytest
 from tests.deployment.commands import Deployment
+from tests.deployment.trails import Keeper
 
 from veilring.deployment import start
 from veilring.deployment.connecting import Server
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger
 from veilring.privacy.statefile import back_up_state_file
-from veilring.transport.roster import Member, Roster, make_identity, save_identity
+from veilring.transport.roster import Member, Roster, load_identity, make_identity, save_identity
 
 ME: Final = "party-0"
 NOW: Final = dt.datetime.now(dt.UTC)
@@ -135,6 +136,14 @@ def fill_the_disk(party: Party) -> None:
     party.patch.setattr(start, "FREE_BYTES_MIN", 1 << 80)
 
 
+def keep_a_trail(party: Party) -> None:
+    """Name the key of another party, after this one has begun its trail."""
+    keeper = Keeper(load_identity(party / ".key"), ME)
+    with keeper.open(party / ".db"):
+        pass
+    edit(".toml", f'"{ME}.key"', '"party-1.key"')(party)
+
+
 MISTAKES: Final[Mapping[str, tuple[Plant, str, str]]] = {
     "a key that does not exist": (configure("budgett = 3"), "configuration", "no such key"),
     "a key that is missing": (edit(".toml", "^rows.*$", ""), "configuration", "the key is missing"),
@@ -152,6 +161,10 @@ MISTAKES: Final[Mapping[str, tuple[Plant, str, str]]] = {
         *(lambda party: (party / ".key").chmod(0o644), "identity", "run `chmod 600` on it"),
     ),
     "a damaged key": (edit(".key", "M", "!"), "identity", "allowed: a key file"),
+    "the key of another party": (
+        *(lambda party: shutil.copy(party / "party-1.key", party / ".key"), "identity", "the name"),
+    ),
+    "the key and not the state of another party": (keep_a_trail, "state", "the trail of party-0"),
     "a new key, but the old roster": (new_key, "identity", "is not the roster's key"),
     "a key that has ended": (end_the_key, "identity", "make a new key"),
     "a clock before the certificate": (at(-3), "clock", "set the clock"),

@@ -22,7 +22,7 @@ from tests.deployment.members import Bystander, all_served
 
 from veilring.cli.operate import log_to_stderr
 from veilring.deployment import ask, load_config, start
-from veilring.deployment.connecting import Client
+from veilring.deployment.asking import Client
 from veilring.deployment.duties import start_of
 from veilring.deployment.metrics import serve_metrics
 from veilring.deployment.owner import OwnerConfig, OwnerStart, serve_owner

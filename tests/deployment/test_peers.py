@@ -20,10 +20,10 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.data.sources import load
-from veilring.deployment import connecting
+from veilring.deployment import asking
 from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_peers
-from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
+from veilring.deployment.peers import MemberConfig, MemberStart, PeerTerms, serve_member
 from veilring.errors import (
     BudgetExhausted,
     InputError,
@@ -32,7 +32,8 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.privacy.budgets import Budgets, Charge
-from veilring.privacy.ledger import open_ledger
+from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
+from veilring.privacy.statefile import read_state_file
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import OnceMember
 from veilring.protocols.peers import PeerMember
@@ -175,22 +176,39 @@ def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(deploy
     release = deploy("release", f"--set=protocol.epsilon={EPSILON}")
     words, others = ("ask", "client.toml", "queries.csv"), PARTIES[1:]
 
-    def charged(name: str) -> tuple[float, int]:
-        totals = release.totals(name)
-        return totals.spent, totals.answers
+    def kept(name: str) -> list[tuple[int, int]]:
+        """Return for each entry of a ledger whether it was paid for, and whether it has content."""
+        find = "SELECT units > 0, answer != x'' FROM answers ORDER BY units DESC"
+        with read_state_file(release.folder / f"{name}.db", LEDGER) as connection:
+            return connection.execute(find).fetchall()
 
     release.start("party-0", body=die_before_it_is_kept)
     release.serve(*others)
     release.wait_for("party-0", "is ready")
     release.call(*words, code=1)
     assert release.running["party-0"].wait(SECONDS) == -signal.SIGKILL
-    wait_until(lambda: all(charged(name) == (EPSILON, 2) for name in others))
-    assert charged("party-0") == (EPSILON, 1)
+    wait_until(lambda: all(kept(name) == [(1, 0), (0, 1)] for name in others))
+    assert kept("party-0") == [(1, 0)]
     release.serve("party-0")
     answer = release.call(*words).stdout
-    assert [charged(name)[0] for name in PARTIES] == [EPSILON] * 3
+    assert [release.totals(name).spent for name in PARTIES] == [EPSILON] * 3
     release.edit("client.toml", "party-0", "party-1")
     assert release.call(*words).stdout == answer
+
+
+async def test_the_log_has_the_delta_that_was_charged(release: Deployment) -> None:
+    """A release under other terms counts with its own δ, and the rest of the budget at today's."""
+    async with all_served(release.folder) as served:
+        await served.labels()
+    first = PeerTerms.load(release.folder / "terms.toml", 3).promise(3).delta
+    assert read_totals(release.folder / "party-0.db").delta == first > 0
+    release.edit("terms.toml", "epsilon = 3.0", "epsilon = 1.0\ndelta = 1e-6")
+    second = PeerTerms.load(release.folder / "terms.toml", 3).promise(3).delta
+    assert second != first
+    config = load_config_of(release.folder / "party-0.toml", MemberConfig, "this")
+    (state,) = (each for each in MemberStart(config).run() if each.name == "state")
+    said = f"1 more payments, to a total of epsilon 4 and delta {first + second:g}"
+    assert said in state.found
 
 
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(votes: Deployment) -> None:
@@ -206,6 +224,12 @@ async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(votes: D
         assert served.spent() == [BATCH] * 3
         assert await served.labels(0, 20) == first
         assert served.spent() == [BATCH] * 3
+        totals = [read_totals(votes.folder / f"{name}.db") for name in PARTIES]
+        assert [(each.answers, each.analysts[0].name) for each in totals] == [
+            (1, "client"),
+            (1, "party-0"),
+            (1, "party-0"),
+        ]
         await served.labels(20, 30)
         assert served.spent() == [2 * BATCH] * 3
         with pytest.raises(BudgetExhausted, match="member") as refused:
@@ -334,7 +358,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     """It labels queries, also from a pipe, readmits a dead party, and ends on SIGTERM with 0."""
-    monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.1,))
+    monkeypatch.setattr(asking, "REPEAT_PAUSES", (0.1,))
     ring = deploy(system)
     folder, words = ring.folder, ("ask", "client.toml", "queries.csv")
     ring.serve(*PARTIES)

@@ -17,17 +17,16 @@ from tests.deployment.commands import PARTIES, SECONDS, Command, Deploy, Deploym
 from tests.deployment.members import all_served
 from tests.deployment.test_peers import written
 
-from veilring.deployment import connecting
+from veilring.deployment import asking
 from veilring.deployment.duties import begin_state, load_config
+from veilring.deployment.gate import USAGE, open_admission
 from veilring.deployment.policy import (
-    USAGE,
     Decision,
     Policy,
     Request,
     Usage,
     decide,
     describe_outcome,
-    open_admission,
     read_policy,
 )
 from veilring.errors import (
@@ -96,13 +95,35 @@ UNITS: Final = 10**12
             ("amount", "epsilon_day: 0.6 of 1 is spent, and 0.5 is asked"),
         ),
         ({"epsilon_total": 1.0}, {"units_total": UNITS // 2}, ("", "")),
+        (
+            {"member": {"clerk": {"queries_day": 9}}, "queries_day": 0},
+            {},
+            ("amount", "member.clerk.queries_day: 0 of 9 are used, and 10 are asked"),
+        ),
+        ({"member": {"ann": {"queries_day": 9}}}, {}, ("", "")),
     ],
 )
 def test_a_decision_names_the_first_rule_that_refuses(
     limits: dict[str, Any], used: dict[str, int], decision: tuple[str, str]
 ) -> None:
     """A limit that is reached exactly still allows; hours may go past midnight."""
-    assert decide(Policy(**limits), ASKED, Usage(**used), NOON) == Decision(*decision)
+    policy = Policy.model_validate(limits)
+    assert decide(policy, ASKED, Usage(**used), NOON) == Decision(*decision)
+
+
+def test_a_table_limits_a_client_or_the_member_that_asks_for_it() -> None:
+    """A request needs room in both, and a limit of ε refuses a system without one."""
+    policy = Policy.model_validate(
+        {"member": {"clerk": {"epsilon": 1.0}, "bob": {"queries_day": 9}}}
+    )
+    asked = ASKED._replace(queries=4, peer="bob")
+    bob = {"bob": Usage(queries_day=6)}
+    assert decide(policy, asked, Usage(), NOON, bob).rule.startswith(
+        "member.bob.queries_day: 6 of 9"
+    )
+    assert decide(policy, asked._replace(peer="ada"), Usage(), NOON, bob).about == ""
+    unbounded = decide(policy, asked._replace(epsilon=None), Usage(), NOON)
+    assert unbounded.rule == "epsilon: no ε bounds rank-search; the policy limits ε"
 
 
 def test_a_limit_of_epsilon_refuses_a_system_without_one() -> None:
@@ -126,7 +147,9 @@ REVEALED: Final = ("totals", "votes", "label")
 NAMES: Final = st.lists(st.sampled_from(["ann", "bob", "clerk"]), unique=True).map(tuple)
 SYSTEMS: Final = st.lists(st.sampled_from(["rank-search", "release"]), unique=True).map(tuple)
 HOURS: Final = st.sampled_from(["00:00-06:00", "06:00-18:00", "18:00-06:00", "12:00-12:01"])
+OWN: Final = st.fixed_dictionaries({}, optional=dict.fromkeys(COUNTS, st.integers(0, 8)))
 LIMITS: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "member": st.dictionaries(st.sampled_from(["ann", "bob", "clerk"]), OWN),
     "clients": NAMES,
     "systems": SYSTEMS,
     "reveal": st.sampled_from(REVEALED),
@@ -146,10 +169,12 @@ REQUESTS: Final = st.builds(
     rows=st.none() | st.integers(1, 6),
     queries=st.integers(0, 6),
     epsilon=st.none() | st.floats(0, 4),
+    peer=st.sampled_from(["", "bob"]),
 )
 USAGES: Final = st.builds(
     Usage, *[st.integers(0, 6)] * 3, *[st.integers(0, 3).map(UNITS.__mul__)] * 2
 )
+MEMBERS: Final = st.dictionaries(st.sampled_from(["ann", "bob", "clerk"]), USAGES)
 TIMES: Final = st.integers(0, 24 * 60 - 1).map(lambda minute: NOON + dt.timedelta(minutes=minute))
 
 
@@ -162,19 +187,28 @@ def narrower(limits: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
             found[key] = max(one, two, key=REVEALED.index)
         elif key in {"clients", "systems"}:
             found[key] = tuple(name for name in one if name in two)
+        elif key == "member":
+            found[key] = {
+                name: narrower(one.get(name, {}), two.get(name, {})) for name in one | two
+            }
         else:
             found[key] = (max if key in LEAST else min)(one, two)
     return found
 
 
-@given(POLICIES, POLICIES, REQUESTS, USAGES, TIMES)
-def test_a_stricter_policy_allows_nothing_more(
-    limits: dict[str, Any], others: dict[str, Any], request: Request, usage: Usage, now: dt.datetime
+@given(POLICIES, POLICIES, REQUESTS, USAGES, TIMES, MEMBERS)
+def test_a_stricter_policy_allows_nothing_more(  # noqa: PLR0917  (what a decision depends on)
+    limits: dict[str, Any],
+    others: dict[str, Any],
+    request: Request,
+    usage: Usage,
+    now: dt.datetime,
+    members: dict[str, Usage],
 ) -> None:
     """Whatever a policy refuses, every policy with smaller limits and fewer names refuses, too."""
-    strict = decide(Policy(**narrower(limits, others)), request, usage, now)
-    if not strict.about:
-        assert decide(Policy(**limits), request, usage, now).about == ""
+    strict, policy = map(Policy.model_validate, (narrower(limits, others), limits))
+    if not decide(strict, request, usage, now, members).about:
+        assert decide(policy, request, usage, now, members).about == ""
 
 
 @given(POLICIES, REQUESTS, USAGES, USAGES, TIMES)
@@ -183,8 +217,9 @@ def test_more_usage_allows_nothing_more(
 ) -> None:
     """What is refused now is refused after further requests at the same time."""
     more = Usage(*map(sum, zip(usage, added, strict=True)))
-    if not decide(Policy(**limits), request, more, now).about:
-        assert decide(Policy(**limits), request, usage, now).about == ""
+    policy = Policy.model_validate(limits)
+    if not decide(policy, request, more, now, {"clerk": more, "bob": more}).about:
+        assert decide(policy, request, usage, now, {"clerk": usage, "bob": usage}).about == ""
 
 
 class _Party:
@@ -218,7 +253,7 @@ def admitting(
     file = open_state_file(path, LEDGER, new=not path.exists())
     with closing(file), open_ledger(file, Budgets(total=10.0)) as ledger:
         server: Any = party or _Party()
-        policy = read_policy(server, str(folder / "policy.toml"), TERMS)
+        policy = read_policy(str(folder / "policy.toml"), TERMS, server.roster.names)
         yield open_admission(server, policy, TERMS, logging.getLogger("ada"), file=file), ledger
 
 
@@ -233,6 +268,15 @@ def test_a_check_tells_who_may_ask_what() -> None:
         "clerk may ask noisy-votes, k = 5, ε = 0.5 each, queries_day = 60; bob is"
     )
     assert "clients" in said
+    own = Policy.model_validate(
+        {"queries_day": 60, "member": {"clerk": {"queries_day": 3}, "bob": {"queries_total": 0}}}
+    )
+    said = describe_outcome(own, TERMS, ("bob", "clerk"), now)
+    assert said == (
+        "clerk may ask noisy-votes, k = 5, ε = 0.5 each, queries_day = 60; clerk at most"
+        " queries_day = 3; bob is refused: member.bob.queries_total: 0 of 0 are used, and 1 are"
+        " asked"
+    )
     late = describe_outcome(policy, TERMS, ("clerk",), now.replace(hour=20))
     assert late.startswith("nobody may ask")
     assert "hours" in late
@@ -263,6 +307,34 @@ def test_counts_outlive_the_process_and_end_with_their_time(tmp_path: Path) -> N
         party.now += dt.timedelta(days=400)
         with pytest.raises(PolicyRefused, match="epsilon_total: 2 of 2 is spent"):
             pay(ledger, admission, "5")
+
+
+def test_each_member_has_its_own_counts(tmp_path: Path) -> None:
+    """They outlive the process, and a member that asks for others is counted by its own name.
+
+    A false name of a client uses up no more than the limit of the member that gives it.
+    """
+    text, party = "[member.clerk]\nqueries_day = 8\n[member.bob]\nqueries_total = 10", _Party()
+    for client, queries, peer in (("clerk", 4, ""), ("clerk", 4, "bob"), ("ada", 6, "bob")):
+        asked = Asked(client, queries, peer=peer)
+        with admitting(tmp_path, text, party) as (admission, _), admission(asked) as one:
+            one.count()
+    with admitting(tmp_path, text, party) as (admission, _):
+        for asked, rule in (
+            (Asked("clerk", 1), "member.clerk.queries_day: 8 of 8"),
+            (Asked("ada", 1, peer="bob"), "member.bob.queries_total: 10 of 10"),
+        ):
+            with pytest.raises(PolicyRefused, match=rule), admission(asked):
+                pass
+        with admission(Asked("ada", 99)) as one:
+            one.count()
+        party.now += dt.timedelta(days=1)
+        with (
+            admission(Asked("clerk", 5)),
+            pytest.raises(PolicyRefused, match="5 of 8 are used, and 4"),
+            admission(Asked("clerk", 4)),
+        ):
+            pass
 
 
 def test_requests_in_progress_are_reserved(tmp_path: Path) -> None:
@@ -344,7 +416,15 @@ def test_a_kill_counts_a_request_as_often_as_it_charges_it(
     [
         ('clients = ["eve"]', "policy.clients: there is no eve; allowed: ada, bob, clerk"),
         ('systems = ["knn"]', "policy.systems: there is no knn"),
+        (
+            "[member.eve]\nqueries_day = 1",
+            "policy.member: there is no eve; allowed: ada, bob, clerk",
+        ),
         ('hours = "25:00-26:00"', "hours is '25:00-26:00'; allowed: two times of day in UTC"),
+        (
+            "[member.bob]\nquery_day = 1",
+            r"member.bob.query_day: .* allowed: queries_hour, .*\(did you mean queries_day\?\)",
+        ),
         ("k = 7", "it refuses every request under these terms: k: 5; the policy says 7"),
         ("epsilon = 0.4", "terms: epsilon: 0 of 0.4 is spent, and 0.5 is asked"),
         ("quieries_day = 4", r"there is no such key.*\(did you mean queries_day\?\)"),
@@ -497,7 +577,7 @@ async def test_no_client_asks_again_on_the_word_of_another_member(
             return await (broken if member is liar else play)(member, party, **given)
 
         monkeypatch.setattr(PeerMember, "play", chosen)
-        monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.0,) * 4)
+        monkeypatch.setattr(asking, "REPEAT_PAUSES", (0.0,) * 4)
         for _ in range(2):
             with contextlib.suppress(SessionAborted):
                 await served.labels(0, 3)

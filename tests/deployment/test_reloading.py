@@ -21,7 +21,7 @@ from tests.deployment.commands import SECONDS, Deploy, call, wait_until
 from tests.deployment.test_operating import status_of
 
 from veilring.deployment import ask, load_config
-from veilring.deployment.connecting import Client
+from veilring.deployment.asking import Client
 from veilring.deployment.duties import serve
 from veilring.deployment.reloading import Reloads
 from veilring.deployment.status import StatusReport
@@ -157,6 +157,22 @@ async def test_a_new_key_and_roster_are_used_in_one_step(
         assert found["certificate_days"]["owner"] > 490
         assert not found["next_key"]
         await owner.ask(1)
+
+
+async def test_a_status_follows_the_configuration(
+    deploy: Deploy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A next key waits beside the key that the party uses now."""
+    folder = deploy("owner").folder
+    async with serving(folder, caplog) as owner:
+        (folder / "keys").mkdir(mode=0o700)
+        for name in ("owner.key", "owner.key.new"):
+            (folder / "keys" / name).write_bytes((folder / "owner.key").read_bytes())
+            (folder / "keys" / name).chmod(0o600)
+        owner.edit("owner.toml", '"owner.key"', '"keys/owner.key"')
+        assert not (await owner.status())["next_key"]
+        await owner.reload()
+        assert (await owner.status())["next_key"]
 
 
 async def test_a_mistake_in_any_file_changes_nothing_and_is_logged(

@@ -17,11 +17,12 @@ import pytest
 from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
 from tests.deployment.members import labels_of
 
-from veilring.deployment import connecting, load_config, load_config_of
-from veilring.deployment.connecting import Client
+from veilring.deployment import load_config, load_config_of
+from veilring.deployment.asking import Client
 from veilring.deployment.peers import ClientConfig, MemberConfig, PeerTerms, serve_member
 from veilring.deployment.reloading import Reloads
 from veilring.protocols.peers import peer_client
+from veilring.transport.links import Links
 from veilring.transport.roster import Roster, load_identity
 
 UNTIL = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=30)
@@ -142,22 +143,28 @@ def renew_all(deployment: Deployment) -> None:
 
 
 async def rotate(deployment: Deployment, clients: Asking, change: Change) -> None:
-    """Change to the new roster, to the new keys, and to the roster without the previous ones."""
+    """Change to the new roster, and then to the new keys."""
     folder = deployment.folder
     both = Roster.load(folder / "both.toml")
-    alone = Roster(tuple(replace(m, previous="", previous_until=None) for m in both.members))
     both.save(folder / "client.roster.toml")
     await clients.more(2)  # the first of them may have read the roster before
-    for roster in (both, None, alone):
+    for is_roster in (True, False):
         for name in PARTIES:
-            if roster is None:
-                deployment.call("keys", "renew", f"{name}.toml", "--use")
+            if is_roster:
+                both.save(folder / f"{name}.roster.toml")
             else:
-                roster.save(folder / f"{name}.roster.toml")
+                deployment.call("keys", "renew", f"{name}.toml", "--use")
             await change(name)
             await clients.more()
     for name in PARTIES:
-        assert load_identity(folder / f"{name}.key").fingerprint == alone.member(name).fingerprint
+        assert load_identity(folder / f"{name}.key").fingerprint == both.member(name).fingerprint
+
+
+def end_previous(folder: Path, name: str) -> None:
+    """Give a member or the client the roster without the previous keys."""
+    both = Roster.load(folder / "both.toml")
+    alone = Roster(tuple(replace(m, previous="", previous_until=None) for m in both.members))
+    alone.save(folder / f"{name}.roster.toml")
 
 
 def times_read(log: str) -> int:
@@ -190,9 +197,12 @@ async def served(folder: Path) -> AsyncIterator[dict[str, Reloads]]:
 
 
 async def test_all_members_change_their_keys_and_every_request_is_answered(
-    deploy: Deploy, caplog: pytest.LogCaptureFixture
+    deploy: Deploy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each connection is replaced by one with the new keys while sessions use it."""
+    """Each connection is replaced by one with the new keys while sessions use it.
+
+    The previous keys leave the roster after their last day.
+    """
     caplog.set_level(logging.INFO, "veilring")
     deployment = deploy("ring")
     deployment.let_all(*PARTIES)
@@ -207,6 +217,11 @@ async def test_all_members_change_their_keys_and_every_request_is_answered(
         one = Asking.over_one_connection
         async with asking(deployment.folder, one, asked=PARTIES[1:2]) as clients:
             await rotate(deployment, clients, change)
+            monkeypatch.setattr(Links, "today", UNTIL + dt.timedelta(days=1))
+            for name in PARTIES:
+                end_previous(deployment.folder, name)
+                await change(name)
+                await clients.more()
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
@@ -228,8 +243,11 @@ def upgrade(deployment: Deployment, name: str) -> None:
 async def test_members_change_their_keys_and_are_upgraded_and_every_request_is_answered(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Members read their files on SIGHUP, and then are upgraded in turn, under steady load."""
-    monkeypatch.setattr(connecting, "REPEAT_PAUSES", (0.5,) * int(SECONDS))
+    """Members read their files on SIGHUP, and then are upgraded in turn, under steady load.
+
+    The previous keys end with the upgrades.
+    """
+    monkeypatch.setattr("veilring.deployment.asking.REPEAT_PAUSES", (0.5,) * int(SECONDS))
     monkeypatch.setitem(vars(Client.connect)["__wrapped__"].__kwdefaults__, "seconds", SECONDS)
     deployment = deploy("rank-search")
     deployment.let_all(*PARTIES)
@@ -239,10 +257,10 @@ async def test_members_change_their_keys_and_are_upgraded_and_every_request_is_a
     async with asking(deployment.folder, *both) as clients:
         await rotate(deployment, clients, lambda name: to_thread(hang_up, deployment, name))
     assert "asking again" not in caplog.text
-    alone = (deployment.folder / "party-0.roster.toml").read_bytes()
-    (deployment.folder / "client.roster.toml").write_bytes(alone)
+    end_previous(deployment.folder, "client")
     async with asking(deployment.folder, *both) as clients:
         for name in PARTIES:
+            end_previous(deployment.folder, name)
             await to_thread(upgrade, deployment, name)
             await clients.more()
     for name in PARTIES:

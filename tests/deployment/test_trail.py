@@ -36,11 +36,13 @@ from tests.deployment.trails import (
     roster_of,
     verified,
 )
+from tests.protocols.prediction.serving import make_rules, table
 
 from veilring.data.table import Rows
 from veilring.deployment.config import Schema
+from veilring.deployment.gate import open_admission
 from veilring.deployment.owner import OwnerTerms
-from veilring.deployment.policy import Policy, Request, open_admission
+from veilring.deployment.policy import Policy, Request
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.trail import (
     ORDER,
@@ -52,19 +54,32 @@ from veilring.deployment.trail import (
     read_salt,
     read_trail,
 )
-from veilring.errors import BudgetExhausted, InputError, PolicyRefused, SessionAborted, StoreFailed
+from veilring.errors import (
+    BudgetExhausted,
+    InputError,
+    PolicyRefused,
+    RunFailed,
+    SessionAborted,
+    StoreFailed,
+)
+from veilring.nodes.party import Party
 from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
 from veilring.privacy.statefile import open_state_file
 from veilring.protocols.admission import Admitted, Asked, pack_labels
 from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.prediction.client import add_at_server, forget_at_server
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.server import ADD, FORGET, PredictionServer
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.owner import Owner, ask_within
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
+from veilring.testing import ProtocolRunner
 from veilring.transport.roster import (
     Member,
     Roster,
@@ -572,7 +587,10 @@ def _count_and_fail(admitted: Admitted, error: BaseException, *, counts: bool) -
 
 
 def test_refusals_are_entered_for_each_client(tmp_path: Path, keeper: Keeper) -> None:
-    """A client has its own refusals, also if other members ask for it; strangers have no entry."""
+    """A client has its own refusals, also if other members ask for it.
+
+    A member that invents names adds one entry altogether.
+    """
     path, server = tmp_path / "ada.db", cast("Any", keeper)
     clients = (Member.of(make_identity(name), kind="client") for name in ("clerk", "mallory"))
     keeper.roster = Roster((*keeper.roster.members, *clients))
@@ -582,10 +600,41 @@ def test_refusals_are_entered_for_each_client(tmp_path: Path, keeper: Keeper) ->
         for client in ("clerk", *["mallory"] * 9):
             with pytest.raises(PolicyRefused), gate(Asked(client, 1, peer="bob")):
                 pass
-        with pytest.raises(PolicyRefused, match="carol is not in the roster"):
-            gate(Asked("carol", 1, peer="bob")).__enter__()
-    refused = [each["client"] for each in entries_of(path) if each["kind"] == "refused"]
-    assert refused == ["clerk", "mallory"]
+        for name in ("carol", *map("stranger-{}".format, range(99))):
+            with pytest.raises(PolicyRefused, match=f"roster: {name} is not in it"):
+                gate(Asked(name, 1, peer="bob")).__enter__()
+    refused = [each for each in entries_of(path) if each["kind"] == "refused"]
+    assert [each["client"] for each in refused] == ["clerk", "mallory", "carol"]
+    assert (refused[2]["rule"], refused[2]["peer"]) == ("roster: carol is not in it", "bob")
+
+
+def test_changes_by_administrators_are_entered(tmp_path: Path, keeper: Keeper) -> None:
+    """Each has the number of records before it is made, and no rule about clients applies to it."""
+    path, server, names = tmp_path / "ada.db", cast("Any", keeper), ["ada", "registrar"]
+    records = table(3)
+    other = LabelledRecords(records.ids, -records.features, records.labels)
+
+    async def change(party: Party, own: Any, *, gate: Any, state: ServerState) -> object:
+        predicting = PredictionServer(state, run_inline, names, gate)
+        if party.me == "registrar":
+            is_forgetting = isinstance(own, tuple)
+            return await (forget_at_server if is_forgetting else add_at_server)(party, own)
+        serve = predicting.forget if isinstance(own, tuple) else predicting.add
+        await serve(party, "registrar")
+        return None
+
+    with keeper.open(path) as (trail, file), open_state(make_rules(), None) as state:
+        gate = open_admission(server, Policy(clients=()), TERMS, LOG, file=file, trail=trail)
+        run = ProtocolRunner("memory")
+        for own in (records, records.ids[:1]):
+            run(change, names, own=[own, own], seed=1, gate=gate, state=state)
+        with pytest.raises(RunFailed):
+            run(change, names, own=[other, other], seed=1, gate=gate, state=state)
+    _, _, added, forgotten, wrong, failed = entries_of(path)
+    assert [each["kind"] for each in (added, forgotten, wrong)] == ["changed"] * 3
+    assert [each["records"] for each in (added, forgotten, wrong)] == [3, 1, 3]
+    assert (added["client"], added["service"], forgotten["service"]) == ("registrar", ADD, FORGET)
+    assert (failed["kind"], failed["of"], failed["error"]) == ("failed", 5, "ChangeRefused")
 
 
 def test_a_lack_of_budget_after_the_charge_is_a_failure(tmp_path: Path, keeper: Keeper) -> None:

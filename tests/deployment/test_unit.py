@@ -31,11 +31,11 @@ needs_systemd: Final = pytest.mark.skipif(
 )
 
 
-def _service() -> configparser.SectionProxy:
-    """Return the settings of the service; of a key that occurs twice, the last value."""
+def _service(unit: Path = UNIT) -> configparser.SectionProxy:
+    """Return the settings of a service; of a key that occurs twice, the last value."""
     read = configparser.RawConfigParser(strict=False)
     read.optionxform = str  # type: ignore[assignment,method-assign]  # keys keep their case
-    read.read(UNIT)
+    read.read(unit)
     return read["Service"]
 
 
@@ -73,6 +73,15 @@ async def test_each_alert_is_explained_and_uses_a_metric_of_a_party(deploy: Depl
         await serving
     known = set(re.findall(r"^# TYPE (\w+)", shown, re.MULTILINE))
     assert {name for each in alerts.values() for name in re.findall(r"veilring_\w+", each)} <= known
+
+
+def test_each_instance_of_the_metrics_has_a_port_of_its_own() -> None:
+    """A file of the instance sets it; without one, it is the port that the guide names."""
+    service = _service(UNIT.with_name("veilring-metrics@.service"))
+    assert service["ExecStart"].split()[-2:] == ["--port", "${PORT}"]
+    assert service["Environment"] == "PORT=9464"
+    assert service["EnvironmentFile"] == f"-{ETC}/%i.metrics"
+    assert list(service).index("Environment") < list(service).index("EnvironmentFile")
 
 
 def test_a_wrong_file_does_not_restart_the_unit(tmp_path: Path) -> None:

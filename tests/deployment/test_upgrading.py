@@ -23,7 +23,7 @@ from tests.deployment.trails import Keeper
 
 import veilring
 from veilring.data.table import Rows
-from veilring.deployment.policy import USAGE
+from veilring.deployment.gate import USAGE
 from veilring.deployment.survey import SurveyTerms, former_digest
 from veilring.deployment.upgrading import SECTIONS, undo_state_upgrade, upgrade_state
 from veilring.errors import AskedBefore, BudgetExhausted, InputError, StoreFailed
@@ -94,7 +94,7 @@ def test_a_ledger_goes_on(earlier: Path, name: str) -> None:
     assert "1 stored labels or releases of this member stay" in upgrade.notes[0]
     with open_ledger(path, BUDGETS) as ledger:
         spent = {each.name: (each.spent, each.answers) for each in ledger.totals().analysts}
-        assert spent == {"ann": (_about(1200.25), 2), "bob": (0.125, 1), "party-0": (0.0, 1)}
+        assert spent == {"ann": (_about(1200.25), 2), "bob": (0.125, 1)}
         for number, (who, amount) in enumerate(CHARGED):
             again = Charge(who, str(number), b"request %d" % number, b"another", amount)
             assert ledger.charge(again) == b"answer %d" % number
@@ -167,14 +167,19 @@ def _spent(state: ServerState, name: str) -> int:
         (slice(4096, 12288), "is damaged in both of its marks"),
         (slice(12300, 12301), "is damaged in a row"),
         (slice(12288, None), "is cut off"),
+        (0, "is damaged in its header"),
+        (4096, "is damaged in both of its marks"),
+        (4100, "is damaged in both of its marks"),
     ],
 )
-def test_damaged_rows_are_refused(earlier: Path, damage: slice | None, said: str) -> None:
+def test_damaged_rows_are_refused(earlier: Path, damage: slice | int | None, said: str) -> None:
     """As before, they are never taken for fewer records, and the folder stays as it is."""
     rows = earlier / ROWS
     content = bytearray(rows.read_bytes())
     if damage is None:
         rows.unlink()
+    elif isinstance(damage, int):
+        rows.write_bytes(content[:damage])
     elif damage.stop is None:
         rows.write_bytes(content[:-76])
     else:

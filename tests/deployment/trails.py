@@ -10,7 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from veilring.deployment.policy import Policy, Request, open_admission
+from veilring.deployment.gate import open_admission
+from veilring.deployment.policy import Policy, Request
 from veilring.deployment.trail import Trail, Verified, is_state, read_trail, verify_trail
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import LEDGER, open_ledger
@@ -25,10 +26,8 @@ NAME: Final = "ada"
 class Keeper:
     """A party that keeps a trail: the part of a server that it needs."""
 
-    name = NAME
-
-    def __init__(self, identity: Identity | None = None) -> None:
-        self.identity, self.now = identity or make_identity(NAME), NOON
+    def __init__(self, identity: Identity | None = None, name: str = NAME) -> None:
+        self.name, self.identity, self.now = name, identity or make_identity(name), NOON
         self.roster = roster_of(self.identity)
 
     def clock(self) -> dt.datetime:

@@ -51,7 +51,7 @@ def read_frame(data: bytes) -> None:
 
 def read_message(data: bytes) -> None:
     """Read a message of a kind that the first byte chooses, with any number of any fields."""
-    kinds = sorted(messages._KINDS)
+    kinds = sorted(messages._KINDS)  # noqa: SLF001  (the only list of all kinds)
     kind, count = kinds[data[0] % len(kinds)], data[1] % 13
     head = frames.pack((bytes(16), kind))[1:]
     messages.decode(bytes([0x92 + count]) + head + data[2:])
@@ -103,7 +103,7 @@ def seeds(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 def guarded(parse: Parse, data: bytes) -> None:
     """Parse an input, and accept the documented errors."""
-    if len(data) >= 2:  # noqa: PLR2004  (which the parser of messages needs)
+    if len(data) >= 2:
         with suppress(VeilringError):
             parse(data[:INPUT_BYTES_MAX])
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,48 @@ def test_going_back_forgets_nothing(path: Path) -> None:
     assert notes_in(path, OLD).keys() == {"a", "b", "c"}
 
 
+def test_an_error_after_the_rename_says_what_is_done(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was replaced, and the same command completes it; a dry run and a start do not."""
+    with monkeypatch.context() as patched:
+        patched.setattr("veilring.privacy.upgrade._complete", _fail)
+        with pytest.raises(
+            StoreFailed, match=r"book.db was replaced, but .* not complete: no disk"
+        ):
+            upgrade(path)
+    for refuse in (partial(upgrade, dry_run=True), partial(notes_in, section=NEW)):
+        with pytest.raises(InputError, match=r"is a draft of .* run the same command again"):
+            refuse(path)
+    draft = path.with_name("other.db")
+    shutil.copyfile(path, draft)
+    with pytest.raises(InputError, match=r"is a draft of .* Otherwise delete"):
+        upgrade(draft)  # which no command has put there
+    assert upgrade(path).changes == ("the upgrade that was stopped is complete now",)
+    assert upgrade(path).changes == ()
+    assert notes_in(path) == NOTES
+
+
+def _fail(*_: object) -> None:
+    raise OSError("no disk")
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs root")
+def test_root_leaves_the_owner_and_the_mode(path: Path) -> None:
+    """The party's own user can open what root has converted for it, and the lock beside it."""
+    path.with_name("book.db.lock").unlink()
+    if path.with_name("book.db-wal").exists():
+        return  # without its lock, a file needs no log to be complete
+    os.chown(path, 12345, 54321)
+    path.chmod(0o640)
+    kept = upgrade(path).kept
+    assert kept is not None
+    for each in (path, kept, path.with_name("book.db.lock")):
+        found = each.stat()
+        assert (found.st_uid, found.st_gid) == (12345, 54321)
+        assert found.st_mode & 0o777 == (0o600 if each.suffix == ".lock" else 0o640)
+
+
 def test_a_copy_of_another_file_is_not_replaced(path: Path) -> None:
     """A file that has the name of the copy stays."""
     other = path.with_name("book.db.format-4")
@@ -217,13 +260,16 @@ def test_a_copy_of_another_file_is_not_replaced(path: Path) -> None:
 @pytest.mark.parametrize("path", ["killed"], indirect=True)
 @pytest.mark.parametrize("undo", [False, True])
 def test_a_kill_leaves_the_old_file_or_the_new_one(path: Path, *, undo: bool) -> None:
-    """Killed at any step, one of the two is the state, and the command can be repeated."""
+    """Killed at any step, one of the two is the state, or a draft that the same command completes.
+
+    No other file beside it is ever opened, and the command can be repeated.
+    """
     fork = multiprocessing.get_context("forkserver")
     fork.set_forkserver_preload(["pytest", "veilring.privacy.upgrade"])
     if undo:
         upgrade(path)
     folder = path.parent.rename(path.parent.with_name("sound"))
-    then, now = (NEW, OLD) if undo else (OLD, NEW)
+    now = OLD if undo else NEW
     seen = set[int]()
     for moment in count():
         shutil.rmtree(path.parent, ignore_errors=True)
@@ -234,15 +280,22 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(path: Path, *, undo: bool) ->
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL
-        found = [section for section in (then, now) if _is_open_to(path, section)]
-        assert len(found) == 1
-        seen.add(found[0].version)
-        kept = path.with_name("book.db.format-4")
-        assert not any(_is_open_to(kept, section) for section in (OLD, NEW))
-        if found == [then]:
+        opened = {
+            (each.name, section.version)
+            for each in path.parent.glob("*")
+            for section in (OLD, NEW)
+            if not each.name.endswith((".lock", "-wal", "-shm")) and _is_open_to(each, section)
+        }
+        assert len(opened) <= 1
+        assert {name for name, _ in opened} <= {path.name}
+        seen |= {version for _, version in opened} or {0}
+        if not opened:
+            with pytest.raises(InputError, match=r"is a draft of .* run the same command again"):
+                open_state_file(path, now)
+        if opened != {(path.name, now.version)}:
             _change(path, undo=undo)
         assert notes_in(path, now) == NOTES
-    assert seen == {1, 2}
+    assert seen == {0, 1, 2}
     assert moment > 20, "the process was killed at many steps"
 
 
@@ -262,7 +315,8 @@ def _change_and_die(path: Path, moment: int, undo: bool) -> None:
     moments, connect = count(), sqlite3.connect
 
     def passed(event: str, *_: object) -> None:
-        changes = "os.re", "BEGIN", "COMMIT", "UPDATE", "PRAGMA journal_mode =", "PRAGMA app"
+        files = "os.re", "os.ch", "sqlite3.connect"
+        changes = *files, "BEGIN", "COMMIT", "UPDATE", "PRAGMA journal_mode =", "PRAGMA app"
         if event.startswith(changes) and next(moments) == moment:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -13,6 +13,7 @@ from veilring.transport.roster import Identity, Roster, make_identity
 from veilring.transport.tls import TlsEndpoint
 
 UNTIL = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=30)
+LATER = UNTIL + dt.timedelta(days=1)
 BOTH = ("alice", "bob")
 Endpoints = dict[str, TlsEndpoint]
 
@@ -76,9 +77,12 @@ class Traffic:
 
 @pytest.mark.parametrize("order", [BOTH, BOTH[::-1]], ids=" then ".join)
 async def test_both_parties_change_their_keys_under_traffic_without_a_lost_frame(
-    pair: Town, endpoints: Endpoints, order: tuple[str, ...]
+    pair: Town, endpoints: Endpoints, order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each gets the new roster, its new key, and the roster without previous keys, in any order."""
+    """Each gets the new roster, its new key, and the roster without previous keys, in any order.
+
+    The last one comes after the last day of the previous keys.
+    """
     new = {name: make_identity(name) for name in BOTH}
     rotating, after = between(pair.roster, *new.values())
     identities = dict(pair.identities)
@@ -91,6 +95,8 @@ async def test_both_parties_change_their_keys_under_traffic_without_a_lost_frame
     async def rotate() -> None:
         rosters = dict.fromkeys(BOTH, pair.roster)
         for stage in ("roster", "key", "end"):
+            if stage == "end":
+                monkeypatch.setattr(links.Links, "today", LATER)
             for name in order:
                 if stage == "key":
                     identities[name] = new[name]
@@ -159,6 +165,43 @@ async def test_an_unannounced_key_ends_the_connection_of_the_key_before(
     await lose(endpoints[name])
     endpoints[name].renewal(key, after)()
     await until(lambda: endpoints[peer].connected == (name,))
+
+
+async def test_a_previous_key_that_leaves_before_its_last_day_is_cut_at_once(
+    pair: Town, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is revoked, also for the side that would replace the connection after that day."""
+    key = make_identity("bob")
+    rotating, after = between(pair.roster, key)
+    alice = endpoints["alice"]
+    for roster, connected in ((rotating, ("bob",)), (after, ())):
+        alice.renewal(pair.identities["alice"], roster)()
+        assert alice.connected == connected
+    assert isinstance((await lose(alice)).__cause__, HandshakeError)
+    await lose(endpoints["bob"])
+    alice.renewal(pair.identities["alice"], rotating)()
+    await until(lambda: alice.connected == ("bob",))
+    monkeypatch.setattr(links.Links, "today", LATER)
+    for _ in range(2):
+        alice.renewal(pair.identities["alice"], after)()
+        assert alice.connected == ("bob",)
+
+
+async def test_a_revoked_key_does_not_end_the_connection_that_replaces_it(pair: Town) -> None:
+    """A second process with the new key goes on; nothing of the first is processed any more."""
+    key = make_identity("alice")
+    pair.roster, after = between(pair.roster, key)
+    async with pair.start_all() as endpoints:
+        bob, found = endpoints["bob"], vars(endpoints["bob"])["_links"]
+        pair.identities["alice"] = key
+        second = await pair.start("alice", listen="127.0.0.2")
+        await until(lambda: found.connection_to("alice").key == key.fingerprint)
+        await second.send("bob", b"by the new key")
+        await endpoints["alice"].send("bob", b"by the old key")
+        bob.renewal(pair.identities["bob"], after)()
+        assert await bob.receive() == ("alice", b"by the new key")
+        assert bob.connected == ("alice",)
+        await second.close()
 
 
 async def test_an_unfit_roster_or_key_changes_nothing(pair: Town, endpoints: Endpoints) -> None:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.cli.invoking import invoke
 from tests.transport.towns import Town, both_fail, with_key
 
-from veilring.deployment.connecting import expiry_warnings
+from veilring.deployment.expiry import expiry_warnings
 from veilring.errors import InputError, ScenarioError
 from veilring.transport.roster import (
     HOST_CHARACTERS_MAX,

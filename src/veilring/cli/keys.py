@@ -183,7 +183,7 @@ def _rotating(before: "Roster", changed: "Sequence[Member]", until: dt.datetime)
     """Return a roster with some members changed, whose previous keys are accepted up to a day."""
     from dataclasses import replace
 
-    from veilring.transport.roster import Roster
+    from veilring.transport.roster import Roster, utc_now
 
     given = {member.name: member for member in changed}
     members = [
@@ -191,7 +191,7 @@ def _rotating(before: "Roster", changed: "Sequence[Member]", until: dt.datetime)
         for each in before.members
     ]
     whole = Roster((*members, *given.values()))
-    return whole.replacing(before, until.date(), _today())
+    return whole.replacing(before, until.date(), utc_now().date())
 
 
 def _require_new(field: str, path: Path) -> None:
@@ -355,7 +355,9 @@ def _load(path: Path) -> "Roster":
 
 
 def _describe(whole: "Roster") -> None:
-    now = dt.datetime.now(dt.UTC)
+    from veilring.transport.roster import utc_now
+
+    now = utc_now()
     today = now.date()
     for member in whole.members:
         place = f"{member.host}:{member.port}" if member.host else "client"
@@ -366,7 +368,3 @@ def _describe(whole: "Roster") -> None:
             until = f"accepted until {member.previous_until}"
             typer.echo(f"{'':20} {'previous key':24} {member.previous_fingerprint} {until}")
     typer.echo(f"roster {whole.hashes(today)[0].hex()}")
-
-
-def _today() -> dt.date:
-    return dt.datetime.now(dt.UTC).date()

@@ -21,8 +21,8 @@ ledger_app = group_of("Inspect a ledger of privacy budgets.")
 def show_ledger(path: _LedgerFile, *, as_json: AsJson = False) -> None:
     """Print the spent and the remaining budget, of each analyst and in total.
 
-    An analyst's remaining budget is never more than the total. Each entry is one answer. A
-    query of a places client has three entries: its charge, its messages and its answer.
+    An analyst's remaining budget is never more than the total. An answer is counted where it was
+    charged, so a member counts those of other members' clients under the names of these members.
 
     You can run this while the server is writing the ledger. The spending of individual records is
     secret and never shown.
@@ -51,7 +51,7 @@ def show_totals(totals: "Totals") -> None:
 
     table = Table()
     table.add_column("account", style="bold")
-    for column in ("entries", f"{totals.unit} spent", "left"):
+    for column in ("answers", f"{totals.unit} spent", "left"):
         table.add_column(column, justify="right", no_wrap=True)
     for each in totals.analysts:
         left = totals.left_for(each)
@@ -59,6 +59,8 @@ def show_totals(totals: "Totals") -> None:
     table.add_section()
     table.add_row("all", *_amounts(totals.answers, totals.spent, totals.left))
     make_console().print(table)
+    if totals.delta:
+        typer.echo(f"delta charged: {totals.delta:g}")
 
 
 def _amounts(answers: int, spent: float, left: float | None) -> tuple[str, str, str]:

@@ -136,8 +136,8 @@ def export_command(
     """
     from veilring.deployment import load_config
     from veilring.deployment.config import load_credentials
-    from veilring.deployment.status import utc_now
     from veilring.deployment.trail import export_trail
+    from veilring.transport.roster import utc_now
 
     identity, roster = load_credentials(load_config(config))
     found = export_trail(_file_of(config), to, identity, roster, utc_now())

@@ -18,6 +18,7 @@ from veilring.config import (
     as_scenario_errors,
     missing_file,
     read_tables,
+    require_key,
     scenario_error,
 )
 from veilring.data.cells import Reading, Words, read_particulars
@@ -275,6 +276,11 @@ def load_credentials(config: Config) -> tuple[Identity, Roster]:
     except OSError as error:
         raise ScenarioError("roster", config.roster, f"a roster ({error})") from error
     return identity, roster
+
+
+def require_party(roster: Roster, key: str, name: str) -> None:
+    """Refuse a name that is not a party's: clients do not serve."""
+    require_key(name in roster.parties, key, name, f"a party: {', '.join(roster.parties)}")
 
 
 Columns = Mapping[str, Sequence[object]]

@@ -13,6 +13,7 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
 from veilring.data.table import Rows
+from veilring.deployment.asking import Client
 from veilring.deployment.config import (
     AskingConfig,
     BudgetAmount,
@@ -24,7 +25,6 @@ from veilring.deployment.config import (
     StateConfig,
     name_of,
 )
-from veilring.deployment.connecting import Client
 from veilring.deployment.policy import ANY_K, Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import ScenarioError
@@ -118,11 +118,6 @@ class OwnerStart(Start[OwnerConfig]):
         """The rows of its file."""
         own = self.config
         return self.terms.read_rows(Path(own.rows), own.outside_max, self.log, own.particulars)
-
-    @property
-    @override
-    def keeps_trail(self) -> bool:
-        return True
 
     @property
     @override

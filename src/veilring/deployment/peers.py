@@ -21,6 +21,7 @@ from typing_extensions import override
 from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.data.table import Rows
+from veilring.deployment.asking import Client, Repeat
 from veilring.deployment.config import (
     STATISTICS,
     AskingConfig,
@@ -36,15 +37,15 @@ from veilring.deployment.config import (
     name_of,
     read_terms,
 )
-from veilring.deployment.connecting import Client, Repeat
-from veilring.deployment.policy import USAGE, Request
+from veilring.deployment.gate import USAGE
+from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
+from veilring.privacy.budgets import AMOUNT_MAX, Budgets, to_units
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.ledger import LEDGER, open_ledger
+from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
 from veilring.privacy.statefile import Section, StateFile, open_state_file
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.membership import Membership, Once, PublicModel
@@ -382,19 +383,21 @@ def _open_state(
             yield _State(file)
             return
         with open_ledger(file, budgets, amend=config.amend) as ledger:
-            _log_delta(promise.epsilon, terms.budget, promise.delta)
-            till = Till(ledger, promise.epsilon or 0.0, terms.digest)
+            _log_delta(ledger, promise)
+            till = Till(ledger, promise.epsilon or 0.0, terms.digest, promise.delta)
             till.make_room(0 if membership.once is None else membership.once.size)
             yield _State(file, till)
 
 
-def _log_delta(price: float | None, total: float | None, delta: float) -> None:
-    """Log the δ, which the ledger does not count: the probabilities add up over payments."""
-    if price is None or total is None or not delta:
+def _log_delta(ledger: Ledger, promise: Promise) -> None:
+    """Log the δ, which has no budget: the probabilities add up over payments."""
+    totals = ledger.totals()
+    if not promise.epsilon or totals.left is None or not promise.delta:
         return
-    most = int(budget_units(total, field="budget") // to_units(price))
-    line = "these terms allow at most %d payments, with a total of epsilon %g and delta %g"
-    _log.info(line, most, most * price, most * delta)
+    most = int(to_units(totals.left) // to_units(promise.epsilon))
+    line = "these terms allow at most %d more payments, to a total of epsilon %g and delta %g"
+    spent, delta = totals.spent + most * promise.epsilon, totals.delta + most * promise.delta
+    _log.info(line, most, spent, delta)
 
 
 def _budgets(config: MemberConfig, total: float | None, roster: Roster) -> Budgets:

@@ -16,6 +16,7 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, same_field
 from veilring.data.csv import read_cells
+from veilring.deployment.asking import Client
 from veilring.deployment.config import (
     Duty,
     FilePath,
@@ -25,7 +26,6 @@ from veilring.deployment.config import (
     Terms,
     name_of,
 )
-from veilring.deployment.connecting import Client
 from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError

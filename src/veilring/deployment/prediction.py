@@ -20,6 +20,7 @@ from veilring.data.cells import Cells, Reading, Words
 from veilring.data.columns import FeatureList, look_up
 from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.data.schema import OUTSIDE_MAX, check_ranges
+from veilring.deployment.asking import Client
 from veilring.deployment.config import (
     AskingConfig,
     BudgetAmount,
@@ -33,7 +34,6 @@ from veilring.deployment.config import (
     message_format,
     name_of,
 )
-from veilring.deployment.connecting import Client
 from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
@@ -243,11 +243,6 @@ class PredictionStart(Start[PredictionServerConfig]):
     def terms(self) -> PredictionTerms:
         """The terms."""
         return PredictionTerms.load(Path(self.config.terms))
-
-    @property
-    @override
-    def keeps_trail(self) -> bool:
-        return True
 
     @property
     @override

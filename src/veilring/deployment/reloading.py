@@ -79,12 +79,13 @@ async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -
         log.log(logging.ERROR, line, name, error)  # a mistake in a file, without a trace
         return str(error)
     levels = [getattr(logging, each.config.log_level.upper()) for each in (start, fresh)]
-    was, start.config = start.server.identity, fresh.config
-    start.server.identity, start.server.roster = fresh.server.identity, fresh.server.roster
+    was, now, start.config = start.server.identity, fresh.server, fresh.config
+    start.server.config = fresh.config
+    start.server.identity, start.server.roster = now.identity, now.roster
     ours.setLevel(min(levels))
     log.info("%s has read its files again: %s", name, "; ".join(changes) or "none has changed")
     ours.setLevel(levels[1])
-    if was.fingerprint != fresh.server.identity.fingerprint:
+    if was.fingerprint != now.identity.fingerprint:
         try:
             start.gate.renew_key()
         except StoreFailed as error:  # its state is closed, so the party ends at the next request

@@ -19,25 +19,19 @@ from typing import Final, Generic, Literal, TypeVar
 from typing_extensions import override
 
 from veilring.deployment.config import ServerConfig, StateConfig, Terms
-from veilring.deployment.connecting import Server, expiry_warnings
-from veilring.deployment.policy import (
-    USAGE,
-    Gate,
-    Policy,
-    Request,
-    describe_outcome,
-    open_admission,
-    read_policy,
-)
+from veilring.deployment.connecting import Server
+from veilring.deployment.expiry import expiry_warnings
+from veilring.deployment.gate import MEMBER_USAGE, USAGE, Gate, open_admission
+from veilring.deployment.policy import Policy, Request, describe_outcome, read_policy
 from veilring.deployment.reloading import Marks, marks_of, reload
-from veilring.deployment.status import Clock, StatusReport, read_status, utc_now, warn_of_socket
-from veilring.deployment.trail import TRAIL, Trail
-from veilring.errors import HandshakeError, StoreFailed, VeilringError
+from veilring.deployment.status import Clock, StatusReport, read_status, warn_of_socket
+from veilring.deployment.trail import TRAIL, Trail, require_own_state
+from veilring.errors import HandshakeError, ScenarioError, StoreFailed, VeilringError
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import StateFile, require_current, require_unused
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
-from veilring.transport.roster import read_certificate
+from veilring.transport.roster import read_certificate, utc_now
 from veilring.transport.tls import compare_terms
 
 C = TypeVar("C", bound=ServerConfig)
@@ -105,12 +99,12 @@ class Start(Generic[C]):
     @cached_property
     def policy(self) -> Policy | None:
         """The party's own policy, if there is one."""
-        return read_policy(self.server, self.config.policy, self.request)
+        return read_policy(self.config.policy, self.request, self.server.roster.names)
 
     @property
     def keeps_trail(self) -> bool:
-        """Whether it keeps a trail: see `veilring.deployment.trail`."""
-        return False
+        """Whether it keeps a trail, as a party whose answers depend on private rows does."""
+        return self.request.counted
 
     def admission(self, file: StateFile | None = None) -> Gate:
         """Return the admission of requests, which the state file counts and has the trail of."""
@@ -179,7 +173,16 @@ class Start(Generic[C]):
         return None
 
     def _identity(self) -> str:
-        me = self.server.roster.member(self.server.name)
+        roster, file = self.server.roster, Path(self.config.identity)
+        me = roster.member(self.server.name)
+        if file.stem != me.name and file.stem in roster.names:
+            raise ScenarioError.because(
+                f"{file} has the key of {me.name}, {self.server.identity.fingerprint}, and the name"
+                f" of {file.stem}, whose key in the roster is"
+                f" {roster.member(file.stem).fingerprint}. Use the key of this party, or rename the"
+                " file",
+                field="identity",
+            )
         ends = self.server.identity.certificate.not_valid_after_utc
         left = (ends - self._clock()).days
         return f"{me.name}, valid until {ends:%Y-%m-%d} (days left: {left})"
@@ -234,7 +237,8 @@ class Start(Generic[C]):
             require_unused(self._state_file)
         is_sound = self.open_copy()
         if self._state_file is not None:
-            require_current(self._state_file, USAGE, TRAIL)  # which serving adds
+            require_own_state(self._state_file, self.server.name)
+            require_current(self._state_file, USAGE, MEMBER_USAGE, TRAIL)  # which serving adds
         return "sound" if is_sound else "not needed under these terms"
 
     def _port(self) -> str:

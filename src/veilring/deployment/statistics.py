@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from veilring.arrays import Ints
 from veilring.config import as_scenario_errors
+from veilring.deployment.asking import Client
 from veilring.deployment.config import STATISTICS, Duty, QueryingConfig
-from veilring.deployment.connecting import Client
 from veilring.deployment.peers import (
     MemberConfig,
     MemberStart,

@@ -42,11 +42,6 @@ Clock = Callable[[], dt.datetime]
 ReadTotals = Callable[[], Totals]
 
 
-def utc_now() -> dt.datetime:
-    """Return the present time."""
-    return dt.datetime.now(dt.UTC)
-
-
 class Sessions(TypedDict):
     """The sessions that peers have opened: those that failed by the name of the error."""
 
@@ -204,7 +199,8 @@ def totals_of(budget: Mapping[str, Any]) -> Totals:
     """Return the totals in a status."""
     keys = [field.name for field in fields(AnalystTotal)]
     clients = tuple(AnalystTotal(**{key: each[key] for key in keys}) for each in budget["analysts"])
-    return Totals(budget["unit"], budget["spent"], budget["budget"], budget["answers"], clients)
+    given = {field.name: budget[field.name] for field in fields(Totals)}
+    return Totals(**given | {"analysts": clients})
 
 
 def _bound(path: Path, log: Logger) -> socket.socket | None:

@@ -16,8 +16,8 @@ from pydantic import Field
 from veilring.config import Section, require_key
 from veilring.data.cells import Cells
 from veilring.data.schema import check_ranges, matched, read_file
+from veilring.deployment.asking import Client, ClientConnection
 from veilring.deployment.config import ReadingConfig, StateConfig
-from veilring.deployment.connecting import Client, ClientConnection
 from veilring.deployment.survey import SurveyTerms, former_digest, read_published
 from veilring.errors import (
     InputError,

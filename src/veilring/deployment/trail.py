@@ -60,7 +60,7 @@ CREATE TABLE trail_salts (number INTEGER PRIMARY KEY, key BLOB NOT NULL);
 REPEAT_SECONDS: Final = 300.0
 # The same for an answer that is stored already, which no limit of queries counts.
 STORED_SECONDS: Final = 86_400.0
-# Kinds of entries of the trail itself; those of requests are in `veilring.deployment.policy`.
+# Kinds of entries of the trail itself; those of requests are in `veilring.deployment.gate`.
 _START: Final = "start"
 _REPEATED: Final = "repeated"
 _END: Final = "end"
@@ -78,6 +78,7 @@ _KEY_BYTES: Final = 32
 _REQUESTS: Final = b"request"  # separates their hashes from the salts
 _SQLITE: Final = b"SQLite format 3\0"
 _LINES: Final = "SELECT line FROM trail ORDER BY number"
+_FIRST: Final = "SELECT line FROM trail ORDER BY number LIMIT 1"
 _LAST: Final = "SELECT number, line FROM trail ORDER BY number DESC LIMIT 1"
 _NONE: Final = (0, "")
 _NOT_EARLIER: Final = "is another one than in the earlier export"
@@ -104,6 +105,7 @@ class Trail:
 
     def __init__(self, file: StateFile, server: Server, terms: bytes) -> None:
         file.add(TRAIL)
+        _require_own(file.connection, server.name)
         self._file, self._server, self._identity = file, server, server.identity
         self._repeats = dict[float, dict[object, _Repeats]]()
         begun = {"party": server.name, "state": file.id.hex(), "terms": terms.hex()}
@@ -236,6 +238,29 @@ class Trail:
     def _is_over(self, repeats: _Repeats, seconds: float) -> bool:
         age = self._server.clock() - repeats.since
         return not timedelta() <= age < timedelta(seconds=seconds)  # or it was set back
+
+
+def require_own_state(path: Path, name: str) -> None:
+    """Refuse a state file with the trail of another party than that of the key.
+
+    Raises:
+        InputError: If it has one.
+    """
+    with as_store_failed(f"the {TRAIL.name} failed", path), read_state_file(path) as connection:
+        find = "SELECT 1 FROM sections WHERE name = ?"
+        if connection.execute(find, (TRAIL.name,)).fetchone():
+            _require_own(connection, name)
+
+
+def _require_own(connection: Connection, name: str) -> None:
+    row = connection.execute(_FIRST).fetchone()
+    party = name if row is None else json.loads(row[0])["party"]
+    if party != name:
+        raise InputError.because(
+            f"the state has the trail of {party}, but the key is that of {name}; use the key and"
+            " the state of one party",
+            field="state",
+        )
 
 
 def answer_digest(salt: bytes, answer: bytes) -> str:

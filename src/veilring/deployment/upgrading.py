@@ -6,23 +6,21 @@ its own format. A prediction server had a folder, with a ledger and a file of ro
 
 import math
 import sqlite3
-import struct
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final
 
 from veilring.deployment.duties import load_config
-from veilring.deployment.policy import USAGE
+from veilring.deployment.earlier_rows import read_rows
+from veilring.deployment.gate import MEMBER_USAGE, USAGE
 from veilring.deployment.survey import renamed_task
 from veilring.deployment.trail import TRAIL, is_start, read_trail
-from veilring.errors import ScenarioError, StoreFailed, VeilringError
+from veilring.errors import ScenarioError, VeilringError
 from veilring.privacy.budgets import UNITS, Limits, budget_units
 from veilring.privacy.ledger import LEDGER
-from veilring.privacy.sections import state_of
 from veilring.privacy.upgrade import (
     Earlier,
     EarlierFormats,
@@ -35,7 +33,7 @@ from veilring.protocols.ldp.store import URL_PREFIXES, rename_task
 from veilring.protocols.ldp.store.sqlite import REPORTS
 from veilring.protocols.ranksearch.memory import QUERIES
 
-SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE, TRAIL)
+SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE, MEMBER_USAGE, TRAIL)
 """All sections of state files, except those of other packages."""
 # A start writes the budgets of a ledger, the space of charges, and the policy.
 _OPENING: Final = ("settings", "policy")
@@ -45,13 +43,6 @@ _TOML: Final = ".toml"
 _FOLDERS_LEDGERS: Final = ("budgets.sqlite", "state.sqlite")
 _FOLDERS_ROWS: Final = "rows.bin"
 _STEPS: Final = "owner's steps of the file of rows"
-_MAGIC: Final = b"veilring rows 2\n"
-_BLOCK: Final = 4096  # the header, then two marks, in turns
-_HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI32s16s")
-_MARK: Final = struct.Struct("<QQQBI")
-_CHECK_BYTES: Final = 4
-_ID_LABEL_BYTES: Final = 64 + 2
-_FORGETTING: Final = 2  # the kind of a step; another adds rows
 
 
 def upgrade_state(target: Path, *, dry_run: bool = False) -> tuple[str, Upgrade]:
@@ -117,7 +108,14 @@ def _ledger_of_format_2(connection: sqlite3.Connection, path: Path) -> Iterator[
     connection.execute("CREATE TABLE places (number INTEGER PRIMARY KEY, content BLOB NOT NULL)")
     steps, rows = _setting(connection, _STEPS), path.parent / _FOLDERS_ROWS
     if steps is not None or (path.name in _FOLDERS_LEDGERS and rows.exists()):
-        yield _move_rows(connection, rows, int(steps or 0))
+        found = read_rows(connection, rows, int(steps or 0))
+        connection.executemany("INSERT INTO places VALUES (?, ?)", enumerate(found.places, 1))
+        _set(connection, "owner's rows", f"{found.features} {found.schema.hex()}")
+        yield (
+            f"{sum(map(any, found.places)):,} records were copied from {rows.name} into the ledger."
+            f" Those that are forgotten from now on stay in {rows.name} and in the kept copy:"
+            " delete both once you no longer go back"
+        )
     budgets = _setting(connection, "budgets")
     if budgets is not None:
         _set(connection, "budgets", _recounted(Limits.from_json(budgets)).to_json())
@@ -192,103 +190,6 @@ def _setting(connection: sqlite3.Connection, name: str) -> str | None:
 def _set(connection: sqlite3.Connection, name: str, value: str) -> None:
     insert = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
     connection.execute(insert, (name, value.encode()))
-
-
-class _Mark(NamedTuple):
-    """The state of a file of rows after its last step, and a step in progress."""
-
-    number: int  # even after a step, odd during one
-    end: int
-    rows: int
-    step: int
-    places: frozenset[int]
-
-    @classmethod
-    def parse(cls, block: bytes) -> Self | None:
-        """Return the mark of a block, or none if the block was torn."""
-        number, all_places, rows, step, count = _MARK.unpack_from(block)
-        end = _MARK.size + 4 * count
-        if block[end : end + _CHECK_BYTES] != _crc(block[:end]):
-            return None
-        changing = frozenset(struct.unpack(f"<{count}I", block[_MARK.size : end]))
-        return cls(number, all_places, rows, step, changing)
-
-
-def _move_rows(connection: sqlite3.Connection, path: Path, noted: int) -> str:
-    """Copy the rows of a prediction server into its ledger, with the former checks.
-
-    Args:
-        path: The file of rows.
-        noted: The number of its steps that the ledger has noted.
-    """
-    if not path.exists():
-        raise _bad_rows(path, "is missing")
-    content = path.read_bytes()
-    head, marks = (
-        content[: _HEAD.size],
-        (content[_BLOCK : 2 * _BLOCK], content[2 * _BLOCK : 3 * _BLOCK]),
-    )
-    if content[_HEAD.size : _HEAD.size + _CHECK_BYTES] != _crc(head):
-        raise _bad_rows(path, "is damaged in its header")
-    magic, features, schema, tie = _HEAD.unpack(head)
-    if magic != _MAGIC or tie != state_of(connection).id:
-        raise _bad_rows(path, "belongs to another ledger")
-    found = [mark for mark in map(_Mark.parse, marks) if mark is not None]
-    if not found:
-        raise _bad_rows(path, "is damaged in both of its marks")
-    mark = max(found)
-    if not (noted <= mark.number // 2 and (mark.number + 1) // 2 <= noted + 1):
-        raise _bad_rows(path, "is older or newer than the ledger")
-    places = _places(path, content[3 * _BLOCK :], features, mark)
-    _require_budgets(connection, path, places)
-    connection.executemany("INSERT INTO places VALUES (?, ?)", enumerate(places, 1))
-    _set(connection, "owner's rows", f"{features} {schema.hex()}")
-    return (
-        f"{sum(map(any, places)):,} records were copied from {path.name} into the ledger. Those"
-        f" that are forgotten from now on stay in {path.name} and in the kept copy: delete both"
-        " once you no longer go back"
-    )
-
-
-def _places(path: Path, content: bytes, features: int, mark: _Mark) -> list[bytes]:
-    """Return the content of each place, zero if it is free, also after an interrupted step."""
-    size = _ID_LABEL_BYTES + 2 * features + _CHECK_BYTES
-    end = max((mark.end, *(1 + place for place in mark.places)))
-    if not mark.end * size <= len(content) <= end * size:
-        raise _bad_rows(path, "is cut off, or longer than before")
-    places, rows = list[bytes](), 0
-    for number, start in enumerate(range(0, len(content), size)):
-        whole = content[start : start + size].ljust(size, b"\0")
-        place, changing = whole[:-_CHECK_BYTES], number in mark.places
-        is_sound = whole[-_CHECK_BYTES:] == _crc(place)
-        if any(whole) and not is_sound and not changing:
-            raise _bad_rows(path, "is damaged in a row")
-        rows += is_sound and not changing
-        keeps = is_sound and not (changing and mark.step == _FORGETTING)
-        places.append(place if keeps else bytes(len(place)))
-    if rows != mark.rows - (len(mark.places) if mark.step == _FORGETTING else 0):
-        raise _bad_rows(path, "has another number of rows than were written")
-    return places
-
-
-def _require_budgets(connection: sqlite3.Connection, path: Path, places: Sequence[bytes]) -> None:
-    """Refuse rows that the ledger does not know: no crash leaves a row without a budget."""
-    ((key,),) = connection.execute("SELECT value FROM settings WHERE name = 'key'").fetchall()
-    known = {digest for (digest,) in connection.execute("SELECT digest FROM records")}
-    ids = (place[: _ID_LABEL_BYTES - 2].rstrip(b"\0") for place in places if any(place))
-    if not all(blake2b(b"0::" + name, key=key, digest_size=16).digest() in known for name in ids):
-        raise _bad_rows(path, "has rows that the ledger does not know")
-
-
-def _bad_rows(path: Path, what: str) -> StoreFailed:
-    return StoreFailed(
-        f"{path} {what}. Nothing was converted. Restore your newest copies of the folder, or repair"
-        " it with `veilring records repair` of the version that wrote it"
-    )
-
-
-def _crc(content: bytes) -> bytes:
-    return zlib.crc32(content).to_bytes(_CHECK_BYTES, "little")
 
 
 _EARLIER: Final[EarlierFormats] = {

@@ -193,6 +193,7 @@ class Charge:
         answer: The bytes to send. They are stored, so that a repeated request gets the same ones.
         amount: The price for the analyst and the total, in the ledger's unit.
         records: The payments of records, if they have filters.
+        delta: The δ of the answer, which is added up and has no budget.
 
     Raises:
         InputError: If a name is empty, too long or not printable, the answer too large, or the
@@ -205,6 +206,7 @@ class Charge:
     answer: bytes = field(repr=False)
     amount: float = 0.0
     records: RecordCharge | None = field(default=None, repr=False)
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         require_request_names(self.analyst, self.key)

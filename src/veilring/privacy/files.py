@@ -68,6 +68,18 @@ def write_whole(path: Path, text: str, *, new: bool = False, private: bool = Fal
         draft.unlink(missing_ok=True)
 
 
+def keep_owner(path: Path, like: Path) -> None:
+    """Give a file the owner and the group of another one, if root works for a service's user.
+
+    Raises:
+        OSError: If this user may not do so.
+    """
+    if os.name == "posix":
+        wanted, found = like.stat(), path.stat()
+        if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+            os.chown(path, wanted.st_uid, wanted.st_gid)
+
+
 def sync_folder(folder: Path) -> None:
     """Make sure that the names of new files also survive a power loss."""
     if os.name != "posix":

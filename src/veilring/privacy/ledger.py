@@ -60,10 +60,11 @@ LEDGER: Final = Section(
     loss="charges are forgotten, and their budget can be spent again",
 )
 _KEY_BYTES: Final = 32
-# Twice the pages that a charge rewrites: those of its two tables, of their indexes, of what is
+# Twice the pages that a charge rewrites: those of its three tables, of their indexes, of what is
 # written beside it about the same request, and of the row about the file itself.
-_CHARGE_BYTES: Final = 24 * 4096
+_CHARGE_BYTES: Final = 28 * 4096
 _ROOM: Final = "room"  # the setting that only occupies space
+_DELTA: Final = "delta"  # the setting with the sum of the δ that were charged
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
 _FINGERPRINT_BYTES: Final = 32
 _FINGERPRINTS: Final = b"fingerprint"  # separates them from the hashes of records' ids
@@ -144,7 +145,7 @@ class AnalystTotal:
     Attributes:
         spent: The amount spent, in the ledger's unit.
         budget: The budget; none if unlimited.
-        answers: The number of answers, counting repeated ones once.
+        answers: The number of answers that were charged, counting repeated ones once.
     """
 
     name: str
@@ -160,6 +161,8 @@ class Totals:
     Attributes:
         unit: The unit.
         budget: The total budget; none if unlimited.
+        analysts: The analysts that have spent anything.
+        delta: The sum of the δ that were charged; versions before this key did not count it.
     """
 
     unit: str
@@ -167,6 +170,7 @@ class Totals:
     budget: float | None
     answers: int
     analysts: tuple[AnalystTotal, ...]
+    delta: float = 0.0
 
     @property
     def left(self) -> float | None:
@@ -184,7 +188,8 @@ class Totals:
         left = "without a limit"
         if self.budget is not None:
             left = f"{self.left:.6g} of {self.budget:.6g} left"
-        return f"{self.spent:.6g} {self.unit} spent on {self.answers:,} answers, {left}"
+        delta = f" with delta {self.delta:g}" if self.delta else ""
+        return f"{self.spent:.6g} {self.unit} spent on {self.answers:,} answers{delta}, {left}"
 
 
 class Ledger:
@@ -209,6 +214,7 @@ class Ledger:
         self._spent = Counter(dict(rows))
         self._reserved = dict[tuple[str, str], int]()
         self._total = sum(self._spent.values())
+        self._delta = float(_setting(store, _DELTA) or 0)
 
     @property
     def id(self) -> bytes:
@@ -411,7 +417,8 @@ class Ledger:
             "INSERT INTO answers VALUES (?, ?, ?, ?, ?)",
             (charge.analyst, charge.key, digest, charge.answer, units),
         )
-        charged[charge.analyst] += 1
+        charged[charge.analyst] += units > 0  # what is only stored is no answer of its own
+        self._delta += charge.delta
         return charge.answer
 
     def _find(self, analyst: str, key: str, digest: bytes) -> bytes | None:
@@ -452,6 +459,9 @@ class Ledger:
             " DO UPDATE SET spent = excluded.spent, answers = answers + excluded.answers",
             ((name, self._spent[name], answers) for name, answers in charged.items()),
         )
+        if self._delta:
+            row = _DELTA, repr(self._delta).encode()
+            self._store.connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", row)
 
 
 def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
@@ -539,16 +549,18 @@ def _totals_of(connection: sqlite3.Connection) -> Totals:
     """Return the totals in a ledger's file."""
     # One statement reads one snapshot, even while another process writes.
     rows = connection.execute(
-        "SELECT value, name, spent, answers FROM"
+        "SELECT value, name, spent, answers,"
+        " (SELECT CAST(value AS TEXT) FROM settings WHERE name = 'delta') FROM"
         " (SELECT CAST(value AS TEXT) AS value FROM settings WHERE name = 'budgets')"
-        " LEFT JOIN (SELECT name, spent, answers FROM analysts) ON true ORDER BY name"
+        " LEFT JOIN (SELECT name, spent, answers FROM analysts WHERE spent > 0) ON true"
+        " ORDER BY name"
     ).fetchall()
     if not rows:
         raise InputError.because(
             "the ledger has no budgets; create it with `open_ledger`", field="ledger"
         )
     limits = Limits.from_json(rows[0][0])
-    each = [row[1:] for row in rows if row[1] is not None]
+    each = [row[1:4] for row in rows if row[1] is not None]
     return Totals(
         limits.unit,
         sum(spent for _, spent, _ in each) / UNITS,
@@ -558,6 +570,7 @@ def _totals_of(connection: sqlite3.Connection) -> Totals:
             AnalystTotal(name, spent / UNITS, _amount(limits.for_analyst(name)), answers)
             for name, spent, answers in each
         ),
+        float(rows[0][4] or 0),
     )
 
 

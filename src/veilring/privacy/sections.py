@@ -32,6 +32,8 @@ EARLIER: Final = {
 }
 KEPT: Final = 0x20000000
 """The bits of an application id that differ in a copy that no version of veilring opens."""
+DRAFT: Final = 0x10000000
+"""The bits that differ in a draft, until it is the state. One that an undo puts back has both."""
 PAGE_BYTES: Final = 4096
 SECTIONS_SCHEMA: Final = (
     "CREATE TABLE sections (name TEXT PRIMARY KEY, version INTEGER NOT NULL, sealed TEXT NOT NULL);"
@@ -127,7 +129,15 @@ def require_format(
 ) -> None:
     """Refuse a file of another kind: as damaged if one of this kind was created here."""
     application, version = format_of(connection)
-    if application ^ KEPT in {APPLICATION, *EARLIER}:
+    ours = {APPLICATION, *EARLIER}
+    if not ours.isdisjoint({application ^ DRAFT, application ^ DRAFT ^ KEPT}):
+        raise InputError.because(
+            f"{path} is a draft of `veilring state upgrade`, which was stopped. If this is the"
+            " path of the state, run the same command again, which completes it. Otherwise delete"
+            " the draft, and use the state beside it",
+            field=kind.name,
+        )
+    if application ^ KEPT in ours:
         raise InputError.because(
             f"{path} is the copy that `veilring state upgrade` kept of a file of format {version}."
             " Use the converted file; `veilring state upgrade FILE --undo` puts the copy back",

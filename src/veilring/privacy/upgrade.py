@@ -1,11 +1,12 @@
 """The upgrade of a state file of an earlier format.
 
 A draft beside the file is converted in one transaction from a copy of it, and checked like any file
-that is opened. A copy of the old file is kept, with a mark in its header by which every version of
-veilring refuses it. Then one rename puts the draft in the place of the old file. Until then the old
-file is the state, unchanged, and afterwards the converted one. An upgrade that was stopped, by
-whatever cause, is therefore begun again by the same command. The lock of the file, which earlier
-versions take as well, is held from the beginning to the end.
+that is opened. A copy of the old file is kept. Drafts and copies have a mark in their header, from
+their first byte on, by which every version of veilring refuses them. Then one rename puts the draft
+in the place of the old file, and its mark is removed. Until the rename the old file is the state,
+unchanged, and afterwards the converted one. The same command begins an upgrade again that was
+stopped before the rename, by whatever cause, and completes one that was stopped after it. The lock
+of the file, which earlier versions take as well, is held from the beginning to the end.
 
 The converted file has the id of the old one, and a transaction more: beside its witness, an earlier
 copy of the old file is refused as incomplete, by the version that wrote it, too.
@@ -13,15 +14,17 @@ copy of the old file is refused as incomplete, by the version that wrote it, too
 
 import glob
 import sqlite3
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.files import sync_folder
+from veilring.privacy.files import keep_owner, sync_folder
 from veilring.privacy.sections import (
     APPLICATION,
+    DRAFT,
     EARLIER,
     FORMAT,
     KEPT,
@@ -33,7 +36,9 @@ from veilring.privacy.sections import (
     format_of,
     missing_state,
     require_format,
+    require_known,
     require_sealed,
+    require_sections,
     seal_of,
     state_of,
     write_state,
@@ -98,16 +103,17 @@ def upgrade_state_file(
     """
     path = path.resolve()
     draft = path.with_name(f"{path.name}.upgrade")
-    with _locked(path, earlier, dry_run=dry_run) as witness, _removed(draft):
+    with _locked(path, earlier, dry_run=dry_run) as (witness, completed), _removed(draft):
         source = _source(path, earlier)
         state = _inspected(path, source, witness)
-        _copy(path, draft)
+        _copy(path, draft, DRAFT)
         upgrade = _converted(draft, path, source, sections)
+        if completed == path and not upgrade.changes:
+            return upgrade._replace(changes=("the upgrade that was stopped is complete now",))
         if not upgrade.changes:
             return upgrade
-        kept = path.with_name(f"{path.name}{_KEPT}{source.version}")
+        kept = _kept(path, source.version)
         if not dry_run:
-            _fold(path)
             _keep(path, kept, state.id)
             _replace(path, draft, witness)
         return upgrade._replace(kept=kept)
@@ -134,43 +140,46 @@ def undo_upgrade(
     """
     path = path.resolve()
     draft, again = (path.with_name(f"{path.name}.{end}") for end in ("undo", "upgrade"))
-    with _locked(path, earlier) as witness, _removed(draft, again):
+    with _locked(path, earlier) as (witness, completed), _removed(draft, again):
+        if completed not in {None, path}:
+            return completed
         state = _inspected(path, _source(path, earlier), witness)
         kept = _newest_kept(path, state.id)
-        _copy(kept, draft)
-        _mark(draft)
-        _copy(draft, again)
-        _converted(again, path, _source(draft, earlier), sections)
+        _copy(kept, draft, DRAFT)
+        _copy(kept, again, DRAFT ^ KEPT)
+        _converted(again, path, _source(kept, earlier, KEPT), sections)
         _require_same(path, again, kept, ignored)
         with _opened(draft) as connection:
             write_state(
                 connection, state_of(connection)._replace(transactions=state.transactions + 1)
             )
-        _fold(path)
         _replace(path, draft, witness)
-        kept.unlink()
     return kept
 
 
 class _Source(NamedTuple):
-    """The header of a file, and its format, if that is an earlier one."""
+    """The number of a file's format, and that format if it is an earlier one."""
 
-    application: int
     version: int
     earlier: Earlier | None
 
 
-def _source(path: Path, earlier: EarlierFormats) -> _Source:
-    """Read the header of a file, and refuse other programs' files, copies, and newer ones."""
+def _source(path: Path, earlier: EarlierFormats, mark: int = 0) -> _Source:
+    """Read the header of a file, and refuse other programs' files, copies, and newer ones.
+
+    Args:
+        mark: The mark that the file has.
+    """
     with closing(connect_to_read(path)) as connection:
         application, version = format_of(connection)
-        name = EARLIER.get(application)
+        name = EARLIER.get(application ^ mark)
         if name is None:
-            require_format(connection, path, _FILE)
-            return _Source(application, version, None)
+            if (application, version) != (APPLICATION ^ mark, FORMAT):
+                require_format(connection, path, _FILE)
+            return _Source(version, None)
     if (name, version) not in earlier:
         raise _no_way(path, name, version, FORMAT)
-    return _Source(application, version, earlier[name, version])
+    return _Source(version, earlier[name, version])
 
 
 def _inspected(path: Path, source: _Source, witness: Witness) -> State:
@@ -182,23 +191,45 @@ def _inspected(path: Path, source: _Source, witness: Witness) -> State:
 
 
 @contextmanager
-def _locked(path: Path, earlier: EarlierFormats, *, dry_run: bool = False) -> Iterator[Witness]:
-    """Hold the lock of a file of veilring, and report errors of the disk."""
+def _locked(
+    path: Path, earlier: EarlierFormats, *, dry_run: bool = False
+) -> Iterator[tuple[Witness, Path | None]]:
+    """Hold the lock of a file of veilring, and report errors of the disk.
+
+    A command that was stopped after its rename is completed first, except by a dry run. Then the
+    result of `_complete` is yielded, too.
+    """
     if not path.is_file():
         raise missing_state(str(path), _FILE.name, _FILE.loss)
     is_new = not lock_path(path).exists()
     try:
-        _source(path, earlier)  # before a lock file is left beside a file of another program
-        with closing(Witness(path, _FILE.name)) as witness:
-            yield witness
-    except (sqlite3.Error, OSError) as error:
-        raise StoreFailed(
-            f"{path} was not converted: {error}. Nothing is lost. Check the disk and its free"
-            " space, and run the command again"
-        ) from error
+        with _reported(f"{path} is as before"):
+            is_draft = not (is_new or dry_run) and _mark_of(path) != 0
+            if not is_draft:  # before a lock file is left beside a file of another program
+                _source(path, earlier)
+            with closing(Witness(path, _FILE.name)) as witness:
+                if is_new:
+                    keep_owner(witness.beside, path)
+                yield witness, _completed(path, witness) if is_draft else None
     finally:
         if is_new and dry_run:
             lock_path(path).unlink(missing_ok=True)
+
+
+@contextmanager
+def _reported(so_far: str) -> Iterator[None]:
+    """Report an error of the disk in a sentence.
+
+    Args:
+        so_far: The state of the work until then.
+    """
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreFailed(
+            f"{so_far}: {error}. Nothing is lost. Check the disk and its free space, and run the"
+            " command again"
+        ) from error
 
 
 @contextmanager
@@ -222,9 +253,18 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _copy(path: Path, to: Path) -> None:
-    with closing(connect_to_read(path)) as source:
-        copy_whole(source, to)
+def _copy(path: Path, to: Path, mark: int) -> None:
+    """Copy a file with some bits of its mark changed, and with its owner and its mode.
+
+    The copy is made from one in a nameless temporary file, which has the mark already. So there is
+    no moment at which a kill leaves a copy without it.
+    """
+    with closing(connect_to_read(path)) as source, closing(sqlite3.connect("")) as nameless:
+        source.backup(nameless)
+        _change_mark(nameless, mark)
+        copy_whole(nameless, to)
+    keep_owner(to, path)
+    to.chmod(stat.S_IMODE(path.stat().st_mode))
 
 
 def _converted(draft: Path, path: Path, source: _Source, sections: Sequence[Section]) -> Upgrade:
@@ -247,7 +287,7 @@ def _converted(draft: Path, path: Path, source: _Source, sections: Sequence[Sect
                 notes += _raised(connection, path, section, version)
             row = section.version, " ".join(section.sealed), section.name
             connection.execute("UPDATE sections SET version = ?, sealed = ? WHERE name = ?", row)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION ^ DRAFT}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
         state = state_of(connection)
         seal, transactions = seal_of(connection), state.transactions + 1
@@ -275,7 +315,7 @@ def _raised(
 
 def _require_sound(draft: Path, kind: Content) -> None:
     with closing(connect_to_read(draft)) as connection:
-        require_format(connection, draft, kind)
+        require_sections(connection, draft, kind)
         require_sealed(connection, draft, kind, state_of(connection))
 
 
@@ -310,17 +350,28 @@ def _keep(path: Path, kept: Path, file_id: bytes) -> None:
         )
     part = kept.with_name(f"{kept.name}.part")
     with _removed(part):
-        _copy(path, part)
-        _mark(part)
+        _copy(path, part, KEPT)
         part.replace(kept)
         sync_folder(kept.parent)
 
 
-def _mark(copy: Path) -> None:
-    """Set the mark of a kept copy, or remove it."""
-    with _opened(copy) as connection:
+def _change_mark(connection: sqlite3.Connection, mark: int) -> None:
+    """Change bits of the application id of a file."""
+    application, _ = format_of(connection)
+    connection.execute(f"PRAGMA application_id = {application ^ mark}")
+
+
+def _mark_of(path: Path) -> int:
+    """Return the mark of a draft, or 0 for any other file."""
+    with closing(connect_to_read(path)) as connection:
         application, _ = format_of(connection)
-        connection.execute(f"PRAGMA application_id = {application ^ KEPT}")
+    marks = (DRAFT, DRAFT ^ KEPT)
+    return next((mark for mark in marks if application ^ mark in {APPLICATION, *EARLIER}), 0)
+
+
+def _kept(path: Path, version: int) -> Path:
+    """Return the path of the copy of a file of that format."""
+    return path.with_name(f"{path.name}{_KEPT}{version}")
 
 
 def _id_of(path: Path) -> bytes | None:
@@ -363,9 +414,44 @@ def _replace(path: Path, draft: Path, witness: Witness) -> None:
     """Put a draft in the place of its file."""
     with closing(connect_to_read(draft)) as connection:
         state = state_of(connection)
+    _fold(path)
+    if witness.known is None:  # by which a draft is recognised after the rename
+        witness.write(state.id, state.transactions - 1)
     draft.replace(path)
+    with _reported(f"{path} was replaced, but the command is not complete"):
+        _complete(path, state, witness)
+
+
+def _completed(path: Path, witness: Witness) -> Path:
+    """Complete a command that was stopped after its rename; see `_complete`.
+
+    A draft is refused if no rename by a command has put it in the place of the state.
+    """
+    with closing(connect_to_read(path)) as connection:
+        state = state_of(connection)
+        if witness.known is None or witness.known[0] != state.id:
+            require_format(connection, path, _FILE)  # which says what to do
+    if witness.known is not None:
+        require_known(path, _FILE, state, witness.known)
+    return _complete(path, state, witness)
+
+
+def _complete(path: Path, state: State, witness: Witness) -> Path:
+    """Make a draft the state that is in the place of the state, after its rename.
+
+    Returns:
+        The former path of the copy that an undo has put back; for an upgrade, the path itself.
+    """
     sync_folder(path.parent)
     witness.write(state.id, state.transactions)
+    mark, found = _mark_of(path), path
+    with _opened(path) as connection:
+        _, version = format_of(connection)
+        if mark & KEPT:
+            found = _kept(path, version)
+            found.unlink(missing_ok=True)
+        _change_mark(connection, mark)
+    return found
 
 
 def _no_way(path: Path, name: str, version: int, known: int) -> InputError:

@@ -1,8 +1,8 @@
 """The place where a party that serves decides, by its own rules, whether to take part in a request.
 
 A long-lived member or server calls its `Admission` before it joins a session for a request, charges
-it, or tells others of it. The rules are those of `veilring.deployment.policy`, which enters each
-request and its answer into the trail of the party.
+it, or tells others of it. The rules are those of `veilring.deployment.policy`. Its
+`veilring.deployment.gate` enters each request and its answer into the trail of the party.
 """
 
 import sqlite3
@@ -35,6 +35,8 @@ class Asked(NamedTuple):
         session: The name of that session.
         request: The content or the key of the request, by which it is known again. Only a hash of
             it with a secret key is kept.
+        records: The number of records that an administrator adds or forgets. No rule about clients
+            applies to that.
     """
 
     client: str
@@ -45,6 +47,7 @@ class Asked(NamedTuple):
     peer: str = ""
     session: bytes = b""
     request: bytes = b""
+    records: int = 0
 
 
 class Admitted:

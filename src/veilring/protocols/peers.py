@@ -110,12 +110,14 @@ class Till:
             of the queried member. Its owner closes it. A charge is on disk within milliseconds, and
             blocks all others meanwhile.
         terms: The SHA-256 of all terms that must be equal for parties of one session.
+        delta: The δ of a batch, or of the result that answers all queries.
         failure: The reason why the member ended, if it did.
     """
 
     ledger: Ledger
     price: float
     terms: bytes
+    delta: float = 0.0
     failure: ServerFailure = field(default_factory=ServerFailure, init=False, repr=False)
 
     def require(self, payer: str) -> None:
@@ -141,7 +143,7 @@ class Till:
             count: Called in the transaction of the charge.
         """
         key = Streams().token("charge").hex()
-        charge = Charge(payer, key, request or self.terms, b"", self.price)
+        charge = Charge(payer, key, request or self.terms, b"", self.price, delta=self.delta)
         with self.ending(), self.ledger.reserving(charge, size):
             yield lambda _release: self.ledger.charge(
                 charge, count

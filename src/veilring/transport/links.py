@@ -3,7 +3,6 @@
 import asyncio
 import datetime as dt
 import logging
-import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -12,7 +11,7 @@ from veilring.errors import EndpointClosed, HandshakeError, InputError, PeerLost
 from veilring.transport.endpoint import Inbox
 from veilring.transport.handshake import About, ConnectionRefusal
 from veilring.transport.pacing import SparingLog, TokenBuckets, Turns, loop_time
-from veilring.transport.roster import Identity, Roster
+from veilring.transport.roster import Identity, Roster, utc_now
 
 if TYPE_CHECKING:
     from veilring.transport.connection import Connection
@@ -43,7 +42,7 @@ class Links:
     Args:
         identity: Our own identity.
         terms: The terms, key by key; empty if they are not compared.
-        wall: A clock in seconds since 1970 (UTC), which peers compare with theirs.
+        wall: A clock in UTC, which peers compare with theirs.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Links:
         roster: Roster,
         terms: Mapping[str, str] = MappingProxyType({}),
         clock: Callable[[], float] = loop_time,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], dt.datetime] = utc_now,
     ) -> None:
         self.me, self.own, self.roster = identity.name, identity.fingerprint, roster
         self._about, self._wall = About.of_terms(terms), wall
@@ -73,12 +72,12 @@ class Links:
     @property
     def about(self) -> About:
         """Our own description."""
-        return self._about.at(self._wall())
+        return self._about.at(self._wall().timestamp())
 
     @property
     def today(self) -> dt.date:
         """The current day in UTC."""
-        return dt.datetime.fromtimestamp(self._wall(), dt.UTC).date()
+        return self._wall().date()
 
     def compare(self, peer: str, theirs: About) -> None:
         """Log what differs between a peer and us and may explain later failures."""
@@ -146,20 +145,29 @@ class Links:
         return owner is not None and owner.name == connection.peer
 
     def renew(self, identity: Identity, roster: Roster) -> None:
-        """Use another key and roster for new connections; end those whose key left the roster.
+        """Use another key and roster for new connections; end those whose key leaves the roster.
 
-        A connection that we have dialled stays until it is replaced, if the roster before had the
-        peer's new key already: the peer has changed its key as planned.
+        A previous key leaves as planned after its last day, and is revoked if it leaves before.
         """
-        known = {each.fingerprint for each in self.roster.members}
-        self.own, self.roster = identity.fingerprint, roster
+        before, self.own, self.roster = self.roster, identity.fingerprint, roster
         for connection in list(self._alive):
-            if connection.peer and not self._has_key(connection):
-                names = connection.peer in roster.names
-                is_planned = names and roster.member(connection.peer).fingerprint in known
-                if not (connection.has_dialled and connection.is_open and is_planned):
-                    self._end_unknown(connection)
+            is_leaving = before.owner(connection.key) is not None and not self._has_key(connection)
+            if is_leaving and not self._is_planned(connection, before):
+                self._end_unknown(connection)
         self.pulse()
+
+    def _is_planned(self, connection: "Connection", before: Roster) -> bool:
+        """Return whether a previous key has left after its last day, and its connection may stay.
+
+        One that we have dialled stays until it is replaced, and one that is replaced until its end.
+        """
+        peer = connection.peer
+        member = before.member(peer) if peer in self.roster.names else None
+        was_previous = member is not None and member.previous_fingerprint == connection.key
+        if member is None or not was_previous or member.accepts_previous(self.today):
+            return False
+        is_replaced = self._ending.get(peer) is connection
+        return is_replaced or (connection.has_dialled and connection.is_open)
 
     def drop_unknown(self, peer: str) -> None:
         """End the connection with a peer if its key has left the roster."""
@@ -223,7 +231,8 @@ class Links:
         """Record that a connection is no longer open, and tell the node."""
         peer = connection.peer
         before = self._ending.pop(peer, None)
-        if before is connection and orderly:
+        is_revoked = isinstance(cause, HandshakeError)  # and nothing more is due from its key
+        if before is connection and (orderly or is_revoked):
             self._open[peer].release()
             return
         for other in (before, self._open.pop(peer)):

@@ -8,7 +8,7 @@ agrees with the one that it replaces, which has the previous keys and nothing el
 with the one that has the new keys alone. So members can change to the new roster, then to their new
 keys, and then to the roster without the previous ones, one after another. Two rosters that give the
 same member different new keys never agree: nobody can make two members that have the new roster
-believe in different keys.
+believe in different keys. A previous key that leaves the roster before its day is revoked.
 
 An identity is a party's private key, with a self-signed certificate. There is no certification
 authority. A party is identified by its public key, which its peers know from the roster that all of
@@ -46,7 +46,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilring.config import make_table, parse_toml, require_key
 from veilring.errors import InputError, ScenarioError
-from veilring.privacy.files import write_whole
+from veilring.privacy.files import keep_owner, write_whole
 
 # X.509 allows a common name of 64 characters.
 NAME_CHARACTERS_MAX: Final = 64
@@ -85,6 +85,11 @@ class Identity:
     def certificate_pem(self) -> str:
         """The certificate as text, as in the roster. It is public."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
+
+
+def utc_now() -> dt.datetime:
+    """Return the present time in UTC, by which certificates and previous keys end."""
+    return dt.datetime.now(dt.UTC)
 
 
 def check_name(name: str) -> None:
@@ -133,7 +138,7 @@ def make_identity(
     check_name(name)
     if valid_days < 1:
         raise InputError("valid_days", valid_days, "at least 1")
-    now = now or dt.datetime.now(dt.UTC)
+    now = now or utc_now()
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -179,9 +184,8 @@ def save_key(identity: Identity, path: Path, like: Path | None = None) -> Path:
             file.write(write_identity(identity))
             file.flush()
             os.fsync(file.fileno())
-        if like is not None and os.name == "posix":
-            owner = like.stat()
-            os.chown(draft, owner.st_uid, owner.st_gid)  # if root renews the key of a service
+        if like is not None:
+            keep_owner(Path(draft), like)
         os.link(draft, path)  # unlike a rename, this fails if the path exists
     except FileExistsError as error:
         raise InputError("path", path, "a file that does not exist yet") from error

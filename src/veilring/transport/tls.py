@@ -1,7 +1,6 @@
 """Endpoints over mutual TLS 1.3: parties in a full mesh, clients that dial them."""
 
 import asyncio
-import datetime as dt
 import logging
 import secrets
 import socket
@@ -34,7 +33,7 @@ from veilring.transport.handshake import FORMAT, HANDSHAKE_SECONDS, ConnectionRe
 from veilring.transport.links import Links
 from veilring.transport.listener import Listener, bind
 from veilring.transport.pacing import SparingLog, dial_pauses
-from veilring.transport.roster import Identity, Roster
+from veilring.transport.roster import Identity, Roster, utc_now
 
 LOOPBACK: Final = "127.0.0.1"
 """The default listening address, so that no network is opened by accident."""
@@ -418,7 +417,7 @@ def expected_peers(
     Args:
         connect_to: Some of the parties; by default all others.
     """
-    me, now = roster.member(identity.name), dt.datetime.now(dt.UTC)
+    me, now = roster.member(identity.name), utc_now()
     if identity.fingerprint == me.previous_fingerprint:
         if not me.accepts_previous(now.date()):
             raise InputError.because(

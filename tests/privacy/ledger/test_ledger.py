@@ -68,6 +68,20 @@ def test_an_answer_is_given_for_its_price(ledger: Ledger) -> None:
     assert ledger.charge(charge("bob", "1", 0.1, answer=b"for bob")) == b"for bob"
 
 
+def test_deltas_add_up_over_paid_answers(tmp_path: Path) -> None:
+    """What is only stored is no answer of its own, and its owner has no account."""
+    path = tmp_path / "ledger"
+    for delta in (1e-5, 1e-7):
+        with open_ledger(path, BUDGETS, new=not path.exists()) as ledger:
+            paid = Charge("ann", str(delta), b"?", b"", 0.25, delta=delta)
+            for one in (paid, paid, Charge("ada", str(delta), b"?", b"stored")):
+                ledger.charge(one)
+    totals = read_totals(path)
+    assert (totals.answers, [each.name for each in totals.analysts]) == (2, ["ann"])
+    assert totals.delta == pytest.approx(1.01e-5)
+    assert "0.5 epsilon spent on 2 answers with delta 1.01e-05" in str(totals)
+
+
 @pytest.mark.parametrize(
     ("analyst", "amount", "budget", "left"),
     [("ann", 0.61, "analyst", 0.6), ("eve", 0.2, "analyst", 0.1), ("bob", 0.5, "total", 0.4)],
@@ -167,7 +181,7 @@ def test_restarts_change_nothing(
     for number, group in enumerate(groups):
         with open_ledger(path, BUDGETS, new=not number) as ledger:
             model.require_same(ledger, group, number)
-        assert read_totals(path).answers == len(model.kept)
+        assert read_totals(path).answers == model.paid
 
 
 class _Model:
@@ -177,6 +191,7 @@ class _Model:
         self.limits = {"ann": 6 * UNITS // 10, "bob": 6 * UNITS // 10, "eve": UNITS // 10}
         self.spent = dict.fromkeys(self.limits, 0)
         self.kept: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+        self.paid = 0
 
     def require_same(self, ledger: Ledger, group: list[Charge], number: int) -> None:
         """Charge a group, and check each result and the totals."""
@@ -187,8 +202,9 @@ class _Model:
             expected = self._outcome(one)
             assert outcome == expected if isinstance(expected, bytes) else type(outcome) is expected
         counted = {each.name: each.spent for each in ledger.totals().analysts}
-        named = {analyst for analyst, _ in self.kept}
-        assert counted == {name: float(from_units(self.spent[name])) for name in named}
+        assert counted == {
+            name: float(from_units(each)) for name, each in self.spent.items() if each
+        }
 
     def _outcome(self, one: Charge) -> bytes | type[Exception]:
         request, first = self.kept.get((one.analyst, one.key), (one.request, None))
@@ -202,6 +218,7 @@ class _Model:
             return BudgetExhausted
         self.kept[one.analyst, one.key] = one.request, one.answer
         self.spent[one.analyst] = own
+        self.paid += units > 0
         return one.answer
 
 

@@ -12,6 +12,7 @@ from tests.protocols.ring.worlds import FALSE_ALARM, empirical_bernstein, hoeffd
 
 from veilring.arrays import Floats
 from veilring.nodes.ring import Ring
+from veilring.privacy.bounds import proportion_bounds
 from veilring.protocols.ring import leakage
 from veilring.protocols.ring.algorithm.topk import TopKParameters, run_ring
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
@@ -56,7 +57,7 @@ def test_pure_noise_exposes_no_party() -> None:
     assert leak.exposure.value == leak.claim.value == 0
     assert (leak.by_hop.lop <= 0).all()
     assert (leak.exposure_by_party == 0).all()
-    assert leakage.proportion_interval(0.0, leak.trials)[1] < 0.011
+    assert proportion_bounds(np.array(0), leak.trials, 0.005).high < 0.011
     none = leakage.estimate_hop_leakage(
         np.full((4, 3, 1), math.inf), replace(NOISY, rounds=2), rng()
     )
@@ -157,13 +158,6 @@ def test_uniform_values_are_order_statistics() -> None:
         assert stats.kstest(values[:, :, j - 1].ravel(), cdf).pvalue > FALSE_ALARM / 5
     ratio = values[:, :, 0] / values[:, :, 3]
     assert stats.kstest(ratio.ravel(), stats.beta(1, 3).cdf).pvalue > FALSE_ALARM / 5
-
-
-def test_a_zero_proportion_has_its_exact_interval() -> None:
-    """No event in T trials allows up to 1 - 0.005^(1/T); an interval contains its proportion."""
-    assert leakage.proportion_interval(0.0, 500) == pytest.approx((0.0, 1 - 0.005 ** (1 / 500)))
-    low, high = leakage.proportion_interval(0.25, 1000, confidence=0.9)
-    assert 0.22 < low < 0.25 < high < 0.28
 
 
 @pytest.mark.parametrize(

@@ -100,9 +100,6 @@ LEAKAGE: tuple[Case, ...] = (
     ("k is 0", lambda: leaks.uniform_values(1, 1, 0, 1, rng())),
     ("rows_per_party is -1", lambda: leaks.uniform_values(1, 1, 1, -1, rng())),
     ("upper is 0", lambda: leaks.uniform_values(1, 1, 1, 1, rng(), upper=0.0)),
-    ("proportion is 1.1", lambda: leaks.proportion_interval(1.1, 5, 0.9)),
-    ("trials is 0", lambda: leaks.proportion_interval(0.5, 0, 0.9)),
-    ("confidence is 1.0", lambda: leaks.proportion_interval(0.5, 5, 1.0)),
 )
 AWAY = pairwise_distances(np.zeros((1, 1)), np.arange(5.0)[:, None])
 

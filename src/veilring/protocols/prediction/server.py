@@ -129,7 +129,8 @@ class PredictionServer:
         def add(message: AddRequest) -> int:
             return self._state.add(LabelledRecords(message.ids, message.features, message.labels))
 
-        await self._change(party, administrator, AddRequest, add, "records that violate the rules")
+        wrong = "records that violate the rules"
+        await self._change(party, administrator, AddRequest, ADD, add, wrong)
 
     async def forget(self, party: Party, administrator: str) -> None:
         """Forget the records that an administrator names, message by message."""
@@ -137,22 +138,29 @@ class PredictionServer:
         def forget(message: ForgetRequest) -> int:
             return self._state.forget(message.ids)
 
-        await self._change(party, administrator, ForgetRequest, forget, "invalid ids")
+        await self._change(party, administrator, ForgetRequest, FORGET, forget, "invalid ids")
 
-    async def _change(
+    async def _change(  # noqa: PLR0917  (of two services)
         self,
         party: Party,
         administrator: str,
         kind: type[_Change],
+        service: str,
         change: Callable[[_Change], int],
         wrong: str,
     ) -> None:
+        def entered(message: _Change) -> int:
+            asked = Asked(administrator, 0, service=service, session=party.session)
+            with self._admission(asked._replace(records=len(message.ids))) as admitted:
+                admitted.count()
+                return change(message)
+
         number, more = 0, True
         while more:
             message = await party.receive(kind, sender=administrator)
             number += 2
             try:
-                changed = await self._do(partial(change, message))
+                changed = await self._do(partial(entered, message))
                 receipt = ChangeReceipt(changed=changed, place=NO_PLACE)
             except ChangeRefused as refused:
                 receipt = ChangeReceipt(changed=0, place=refused.place)

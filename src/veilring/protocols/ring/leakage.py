@@ -77,7 +77,7 @@ class MonteCarloEstimate:
 
     The error is a delete-one-group jackknife over independent trials, so it includes the dependence
     among the hops of a trial. An event that never occurred has standard error 0; use
-    `proportion_interval` then.
+    `veilring.privacy.bounds.proportion_bounds` then.
     """
 
     value: float
@@ -101,7 +101,7 @@ class HopLeakage:
         lop_peak: The maximum LoP of any party (position). As the maximum of n estimates it is
             biased upward by up to a few standard errors.
         exposure_by_party: For each position, the probability of an exposure anywhere in the run,
-            shape (n,): a proportion of T independent runs, for `proportion_interval`.
+            shape (n,): a proportion of T independent runs, for `proportion_bounds`.
         by_hop: Shape (rounds, n); its exposures are proportions of T independent runs as well.
     """
 
@@ -222,20 +222,6 @@ def _honest_runs(hops: int, parties: int, coalition: Collection[int]) -> list[li
     """Return the maximal runs of consecutive hops made by honest parties."""
     by_side = groupby(range(hops), key=lambda hop: hop % parties in coalition)
     return [list(run) for corrupt, run in by_side if not corrupt]
-
-
-def proportion_interval(
-    proportion: float, trials: int, confidence: float = 0.99
-) -> tuple[float, float]:
-    """Return the exact (Clopper-Pearson) two-sided confidence interval of a proportion."""
-    require(trials >= 1, "trials", trials, "an integer of at least 1")
-    require(0 <= proportion <= 1, "proportion", proportion, "a number in [0, 1]")
-    require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
-    from scipy import stats
-
-    test = stats.binomtest(round(proportion * trials), trials)
-    interval = test.proportion_ci(confidence_level=confidence, method="exact")
-    return float(interval.low), float(interval.high)
 
 
 def uniform_values(  # noqa: PLR0917  (a shape and a distribution)

@@ -20,9 +20,9 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.measures import CONFIDENCE
+from veilring.privacy.bounds import proportion_bounds
 from veilring.protocols.promise import Facts
 from veilring.protocols.registry import find_system
-from veilring.protocols.ring.leakage import proportion_interval
 from veilring.protocols.system import Scored, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.question import (
@@ -85,8 +85,10 @@ def score_over_splits(scores: Sequence[float], facts: TableFacts, queries: int) 
     mean, low, high = over_splits(scores, queries / facts.train)
     if facts.target:
         return Interval(mean, low, min(1.0, high))
-    exact = proportion_interval(mean, queries * len(scores), CONFIDENCE)
-    return Interval(mean, max(0.0, min(low, exact[0])), min(1.0, max(high, exact[1])))
+    asked = queries * len(scores)
+    exact = proportion_bounds(np.array(round(mean * asked)), asked, (1 - CONFIDENCE) / 2)
+    least, most = float(exact.low), float(exact.high)
+    return Interval(mean, max(0.0, min(low, least)), min(1.0, max(high, most)))
 
 
 @dataclass(frozen=True, slots=True)
