@@ -72,7 +72,7 @@ def test_other_bytes_of_the_same_task_are_refused() -> None:
     ],
 )
 def test_an_unfit_address_is_refused(url: str) -> None:
-    """An aggregator has an https address that ends with a slash, with nothing behind."""
+    """An aggregator has an address with TLS that ends with a slash, with nothing behind."""
     with pytest.raises(ValueError, match="leader"):
         make_task(leader=url)
 

@@ -151,7 +151,7 @@ class Task(Section):
 
     @property
     def name(self) -> str:
-        """The task id as it stands in addresses: see `name_task`."""
+        """The task id as it is written in addresses: see `name_task`."""
         return name_task(self.task_id)
 
     @classmethod
