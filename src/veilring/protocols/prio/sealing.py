@@ -129,8 +129,12 @@ class Keyring:
                 "an aggregator needs at least one key that is not retired, and each has its own id",
                 field="keys",
             )
-        self.advertised: bytes = encode_configs(current)
+        self.advertised = encode_configs(current)
         """The `HpkeConfigList` for clients."""
+
+    def renew(self, fresh: "Keyring") -> None:
+        """Use the keys of another keyring from now on."""
+        vars(self).update(vars(fresh))
 
     def open(
         self,
