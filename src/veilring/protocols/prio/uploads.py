@@ -1,0 +1,219 @@
+"""The leader's checks of an uploaded report, and its storage before it is acknowledged.
+
+A report is opened at the door: one that is sealed to another key, or is not of its task's sizes, is
+refused while its client still listens. Whether its proof holds is seen later, with the helper.
+
+Reports are stored by group commit: those that arrive during one transaction are stored by the next.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Protocol, Self
+
+from veilring.errors import FrameError, StoreFailed
+from veilring.nodes.service import Offload, Threads
+from veilring.protocols.prio.dap import LEADER, METADATA_BYTES, Ciphertext, Report
+from veilring.protocols.prio.hpke import KEY_BYTES
+from veilring.protocols.prio.sealing import Keyring, Problem, ReportRefused, sealed_bytes
+from veilring.protocols.prio.task import Task
+
+CLOCK_SKEW_SECONDS: Final = 300
+"""How far the time of a report may lie ahead of the leader's clock (DAP-09, section 4.4.2)."""
+# After a full disk, clients' reports do not each trigger an immediate retry.
+STORE_PAUSE_SECONDS: Final = 1.0
+_log = logging.getLogger("veilring.leader")
+
+Added = Literal["stored", "same", "different"]
+"""Whether an upload is new, the same as an earlier one, or another report with the same id."""
+
+
+class Upload(NamedTuple):
+    """A report after the leader has opened its own share.
+
+    Attributes:
+        time: The time of the report in seconds since 1970 (UTC), rounded down.
+        public: The public share.
+        share: The leader's input share.
+        sealed: The helper's input share, encrypted to the helper.
+    """
+
+    id: bytes
+    time: int
+    public: bytes
+    share: bytes
+    sealed: bytes
+
+
+class UploadStore(Protocol):
+    """The durable uploads of a leader."""
+
+    def add(self, uploads: Sequence[Upload], /) -> Sequence[Added]:
+        """Store uploads in one transaction; when this returns, the new ones are durable.
+
+        Raises:
+            StoreFailed: If the disk fails; then none of them is stored.
+        """
+
+
+class ShareSizes(NamedTuple):
+    """The sizes in bytes of the shares of each report to a task.
+
+    Attributes:
+        public: The public share.
+        leader: The leader's input share.
+        helper: The helper's input share.
+    """
+
+    public: int
+    leader: int
+    helper: int
+
+    @property
+    def report(self) -> int:
+        """The size of an encoded report: all reports to a task have the same."""
+        empty = len(Ciphertext(0, bytes(KEY_BYTES), b"").encode())
+        sealed = sum(empty + sealed_bytes(share) for share in (self.leader, self.helper))
+        return METADATA_BYTES + 4 + self.public + sealed
+
+
+@dataclass
+class Door:
+    """Opens uploaded reports to one task.
+
+    Attributes:
+        keys: The leader's keys, which may be replaced while reports arrive.
+    """
+
+    task: Task
+    sizes: ShareSizes
+    keys: Keyring
+
+    def open(self, message: bytes, now: float) -> Upload:
+        """Return the report of a message, with the leader's share opened.
+
+        Args:
+            now: The time in seconds since 1970 (UTC).
+
+        Raises:
+            ReportRefused: If it cannot be accepted, now or ever.
+        """
+        try:
+            report = Report.decode(message)
+        except FrameError as error:
+            detail = f"the report is malformed: {error}"
+            raise ReportRefused(Problem.INVALID_MESSAGE, detail) from None
+        metadata, public_share = report.metadata, report.public_share
+        self._check_time(metadata.time, now)
+        _check_size("the public share", public_share, self.sizes.public)
+        _check_sealed("leader", report.leader, self.sizes.leader)
+        _check_sealed("helper", report.helper, self.sizes.helper)
+        share = self.keys.open(LEADER, self.task.task_id, metadata, public_share, report.leader)
+        _check_size("the leader's share", share, self.sizes.leader)
+        sealed = report.helper.encode()
+        return Upload(metadata.report_id, metadata.time, public_share, share, sealed)
+
+    def _check_time(self, time: int, now: float) -> None:
+        task = self.task
+        if time % task.time_precision:
+            detail = f"the time {time} is not a multiple of {task.time_precision} seconds"
+            raise ReportRefused(Problem.INVALID_MESSAGE, detail)
+        if task.closes is not None and max(time, now) >= task.closes:
+            detail = f"the task takes no report from the time {task.closes} on"
+            raise ReportRefused(Problem.REPORT_REJECTED, detail)
+        if time > now + CLOCK_SKEW_SECONDS:
+            detail = f"the time {time} is more than {CLOCK_SKEW_SECONDS} s ahead; upload it later"
+            raise ReportRefused(Problem.REPORT_TOO_EARLY, detail)
+
+
+def _check_sealed(whose: str, sealed: Ciphertext, share_bytes: int) -> None:
+    _check_size(f"the encapsulated key for the {whose}", sealed.enc, KEY_BYTES)
+    _check_size(f"the sealed share of the {whose}", sealed.payload, sealed_bytes(share_bytes))
+
+
+def _check_size(what: str, value: bytes, due: int) -> None:
+    if len(value) != due:
+        detail = f"{what} has {len(value)} bytes; in this task it has {due}"
+        raise ReportRefused(Problem.INVALID_MESSAGE, detail)
+
+
+class Intake:
+    """Takes uploads while its context is entered.
+
+    Args:
+        now: A clock: the seconds since 1970 (UTC).
+        offload: The executor of transactions; by default a thread owned by the intake.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        store: UploadStore,
+        now: Callable[[], float],
+        offload: Offload | None = None,
+    ) -> None:
+        self.door, self._store, self._now = door, store, now
+        self._thread = Threads(1, "uploads")  # starts no thread before the first call
+        self._offload: Offload = offload or self._thread
+        self._waiting: list[tuple[Upload, asyncio.Future[Added]]] = []
+        self._work = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._run(), name="uploads")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            if self._running is not None:
+                self._running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._running
+        finally:
+            self._thread.close()  # waits for a running transaction
+
+    async def failure(self) -> None:
+        """Wait until storing fails permanently, and raise the error."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    async def take(self, message: bytes) -> None:
+        """Store an uploaded report. Once this returns, the report is durable.
+
+        A report that is stored already is accepted again, and counts once.
+
+        Raises:
+            ReportRefused: If it cannot be accepted, such as another report with the same id.
+            StoreFailed: If it could not be stored; the client may send it again.
+        """
+        upload = self.door.open(message, self._now())
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((upload, future))
+        self._work.set()
+        if await future == "different":
+            detail = "another report has the same id; draw a new id for each report"
+            raise ReportRefused(Problem.REPORT_REJECTED, detail)
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            await self._store_group()
+
+    async def _store_group(self) -> None:
+        group, self._waiting = self._waiting, []
+        uploads = [upload for upload, _ in group]
+        try:
+            added = await self._offload(lambda: self._store.add(uploads))
+        except StoreFailed as error:
+            _log.error("no upload was stored; clients must send their reports again: %s", error)
+            for _, future in group:
+                if not future.done():
+                    future.set_exception(error)
+            await asyncio.sleep(STORE_PAUSE_SECONDS)
+            return
+        for (_, future), each in zip(group, added, strict=True):
+            if not future.done():  # its client may be gone
+                future.set_result(each)
