@@ -45,11 +45,12 @@ from veilring.protocols.prio.store import (
     Batch,
     Judged,
     ShareStore,
-    Upload,
     digest_ids,
     digest_of,
+    digest_upload,
 )
 from veilring.protocols.prio.task import Task
+from veilring.protocols.prio.uploads import CLOCK_SKEW_SECONDS, Upload
 from veilring.transport.frames import CONTENT_BYTES_MAX
 
 LEADER, HELPER = range(2)
@@ -57,8 +58,6 @@ LEADER, HELPER = range(2)
 
 EXCHANGE_REPORTS_MAX: Final = 4096
 """The maximum number of reports that are verified in one exchange."""
-CLOCK_SLACK_SECONDS: Final = 60.0
-"""The difference between the clocks of two aggregators that needs no attention."""
 _IDS_MAX: Final = EXCHANGE_REPORTS_MAX  # of reports that the helper has yet to refuse, a message
 _ROOM: Final = CONTENT_BYTES_MAX - _IDS_MAX * ID_BYTES - KEY_BYTES
 _LISTED_MAX: Final = CONTENT_BYTES_MAX // ID_BYTES
@@ -313,7 +312,7 @@ class Helper(Counting):
         last = self.store.last_batch()
         if message.number != (0 if last is None else last.number + 1):
             raise ProtocolViolation(leader, f"proposed batch {message.number} before its turn")
-        if message.reports < self.task.minimum and not self.has_ended(CLOCK_SLACK_SECONDS):
+        if message.reports < self.task.minimum and not self.has_ended(CLOCK_SKEW_SECONDS):
             said = f"proposed a batch of {message.reports} reports; the minimum is"
             raise ProtocolViolation(leader, f"{said} {self.task.minimum}")
         self.store.disown(split_ids(message.disowned, leader))
@@ -367,7 +366,7 @@ class Helper(Counting):
             each, (share, reply) = reports[n], done.get(n, (b"", b""))
             if n in shares and n not in done:
                 verdict = Verdict.INVALID  # noqa: PLW2901  (found later than the others)
-            judged.append(Judged(each.id, each.time, each.digest, verdict, share, reply))
+            judged.append(Judged(each.id, each.time, digest_upload(each), verdict, share, reply))
         self.store.keep(each for each in judged if each.verdict not in _BY_CLOCK)
         return judged
 
@@ -396,7 +395,7 @@ class Helper(Counting):
         """Return whether reports of a time are accepted."""
         if self.task.closes is not None and time >= self.task.closes:
             return Verdict.LATE
-        if time > self.now() + self.task.time_precision + CLOCK_SLACK_SECONDS:
+        if time > self.now() + 2 * CLOCK_SKEW_SECONDS:
             return Verdict.EARLY
         return Verdict.ACCEPTED
 
@@ -407,7 +406,7 @@ _BY_CLOCK: Final = frozenset({Verdict.LATE, Verdict.EARLY})
 
 def _again(before: Judged, upload: Upload) -> Judged:
     """Return the verdict on a report that was verified before, as the leader may see it now."""
-    if before.digest != upload.digest:
+    if before.digest != digest_upload(upload):
         return before._replace(verdict=Verdict.REUSED_ID)
     if before.batch is not None:
         return before._replace(verdict=Verdict.COLLECTED)

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,7 @@ from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import MEMORY, Section, StateFile
 from veilring.protocols.prio.messages import Verdict
 from veilring.protocols.prio.task import Task
-
-Added = Literal["stored", "same", "different"]
-"""Whether an upload is new, the same as an earlier one, or another report with the same id."""
+from veilring.protocols.prio.uploads import Added, Upload
 
 SHARES: Final = Section(
     name="store of shares",
@@ -65,28 +63,6 @@ Digests = NDArray[np.uint8]
 """The digests of the parts of a set of ids, shape (`PARTS`, `PART_DIGEST_BYTES`)."""
 
 
-class Upload(NamedTuple):
-    """A report as a client has uploaded it, after the leader has opened its own share.
-
-    Attributes:
-        time: The time of the report in seconds since 1970 (UTC), rounded down.
-        public: The public share.
-        share: The leader's input share.
-        sealed: The helper's input share, encrypted to the helper.
-    """
-
-    id: bytes
-    time: int
-    public: bytes
-    share: bytes
-    sealed: bytes
-
-    @property
-    def digest(self) -> bytes:
-        """The hash of all but the id, by which a repeated upload is known."""
-        return digest_parts(self.time, self.public, self.share, self.sealed)
-
-
 class Judged(NamedTuple):
     """A report that this aggregator has verified.
 
@@ -124,10 +100,10 @@ class Batch(NamedTuple):
     total: bytes | None = None
 
 
-def digest_parts(time: int, *parts: bytes) -> bytes:
-    """Return the hash of a report: of its time, and of the lengths and bytes of its parts."""
-    digest = hashlib.sha256(time.to_bytes(8))
-    for part in parts:
+def digest_upload(upload: Upload) -> bytes:
+    """Return the hash of all of a report but its id, by which it is known again."""
+    digest = hashlib.sha256(upload.time.to_bytes(8))
+    for part in (upload.public, upload.share, upload.sealed):
         digest.update(len(part).to_bytes(4))
         digest.update(part)
     return digest.digest()
@@ -362,7 +338,7 @@ def _batch(row: Sequence[Any]) -> Batch:
 
 
 def _add(db: sqlite3.Connection, upload: Upload) -> Added:
-    digest = upload.digest
+    digest = digest_upload(upload)
     found = db.execute("SELECT digest FROM uploads WHERE id = ?", (upload.id,)).fetchone()
     if found is not None:
         return "same" if found[0] == digest else "different"
