@@ -15,13 +15,14 @@ from typing import Final, Literal, NamedTuple, Protocol, Self
 
 from veilring.errors import FrameError, StoreFailed
 from veilring.nodes.service import Offload, Threads
-from veilring.protocols.prio.dap import LEADER, METADATA_BYTES, Ciphertext, Report
+from veilring.protocols.prio.algorithm.prio3 import Prio3
+from veilring.protocols.prio.dap import LEADER, REPORT_ID_BYTES, Ciphertext, Metadata, Report
 from veilring.protocols.prio.hpke import KEY_BYTES
 from veilring.protocols.prio.sealing import Keyring, Problem, ReportRefused, sealed_bytes
 from veilring.protocols.prio.task import Task
 
 CLOCK_SKEW_SECONDS: Final = 300
-"""How far the time of a report may lie ahead of the leader's clock (DAP-09, section 4.4.2)."""
+"""A report may be of a time so far ahead of the leader's clock (DAP-09, section 4.4.2)."""
 # After a full disk, clients' reports do not each trigger an immediate retry.
 STORE_PAUSE_SECONDS: Final = 1.0
 _log = logging.getLogger("veilring.leader")
@@ -58,38 +59,28 @@ class UploadStore(Protocol):
         """
 
 
-class ShareSizes(NamedTuple):
-    """The sizes in bytes of the shares of each report to a task.
-
-    Attributes:
-        public: The public share.
-        leader: The leader's input share.
-        helper: The helper's input share.
-    """
-
-    public: int
-    leader: int
-    helper: int
-
-    @property
-    def report(self) -> int:
-        """The size of an encoded report: all reports to a task have the same."""
-        empty = len(Ciphertext(0, bytes(KEY_BYTES), b"").encode())
-        sealed = sum(empty + sealed_bytes(share) for share in (self.leader, self.helper))
-        return METADATA_BYTES + 4 + self.public + sealed
-
-
 @dataclass
 class Door:
     """Opens uploaded reports to one task.
 
     Attributes:
-        keys: The leader's keys, which may be replaced while reports arrive.
+        prio: The scheme of the task.
+        keys: The leader's keys, which may be renewed while reports arrive.
     """
 
     task: Task
-    sizes: ShareSizes
+    prio: Prio3
     keys: Keyring
+
+    @property
+    def report_bytes(self) -> int:
+        """The size of a report without extensions: all reports to a task have the same."""
+        sealed = (
+            Ciphertext(0, bytes(KEY_BYTES), bytes(sealed_bytes(size)))
+            for size in self.prio.input_share_sizes
+        )
+        public_share = bytes(self.prio.public_share_size)
+        return len(Report(Metadata(bytes(REPORT_ID_BYTES), 0), public_share, *sealed).encode())
 
     def open(self, message: bytes, now: float) -> Upload:
         """Return the report of a message, with the leader's share opened.
@@ -107,11 +98,12 @@ class Door:
             raise ReportRefused(Problem.INVALID_MESSAGE, detail) from None
         metadata, public_share = report.metadata, report.public_share
         self._check_time(metadata.time, now)
-        _check_size("the public share", public_share, self.sizes.public)
-        _check_sealed("leader", report.leader, self.sizes.leader)
-        _check_sealed("helper", report.helper, self.sizes.helper)
+        leader_bytes, helper_bytes = self.prio.input_share_sizes
+        _check_size("the public share", public_share, self.prio.public_share_size)
+        _check_sealed("leader", report.leader, leader_bytes)
+        _check_sealed("helper", report.helper, helper_bytes)
         share = self.keys.open(LEADER, self.task.task_id, metadata, public_share, report.leader)
-        _check_size("the leader's share", share, self.sizes.leader)
+        _check_size("the leader's share", share, leader_bytes)
         sealed = report.helper.encode()
         return Upload(metadata.report_id, metadata.time, public_share, share, sealed)
 
