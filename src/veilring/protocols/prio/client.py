@@ -1,10 +1,11 @@
 """A client of a verified sum: one measurement becomes one report."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 
 from veilring.errors import InputError
 from veilring.protocols.prio.algorithm.prio3 import Prio3
@@ -46,7 +47,7 @@ def make_report(
     task: Task,
     prio: Prio3,
     recipients: Recipients,
-    measurement: Any,  # noqa: ANN401  (a number or an array, by the scheme)
+    measurement: ArrayLike,
     *,
     now: float,
     generator: Generator,
@@ -55,7 +56,7 @@ def make_report(
 
     Args:
         prio: The scheme of the task.
-        measurement: A measurement as the scheme takes it.
+        measurement: A number or a vector, as the scheme takes it.
         now: The time in seconds since 1970 (UTC).
         generator: The source of the report's id and of all its secrets; a cryptographic one, except
             in experiments.
