@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -71,7 +72,7 @@ _log = logging.getLogger("veilring.uploads")
 
 @dataclass(frozen=True)
 class Site:
-    """What an aggregator serves to clients.
+    """An aggregator, as its clients see it.
 
     Attributes:
         base: The base URL of this aggregator in the task.
@@ -83,10 +84,10 @@ class Site:
     keys: Keyring
     intake: Intake | None = None
 
-    @property
+    @cached_property
     def body_bytes_max(self) -> int:
         """The size of each report."""
-        return 0 if self.intake is None else self.intake.door.sizes.report
+        return 0 if self.intake is None else self.intake.door.report_bytes
 
 
 @dataclass(eq=False)

@@ -15,13 +15,14 @@ REPORT_MEDIA_TYPE: Final = "application/dap-report"
 CONFIGS_MEDIA_TYPE: Final = "application/dap-hpke-config-list"
 REPORT_ID_BYTES: Final = 16
 _TIME_BYTES: Final = 8
-METADATA_BYTES: Final = REPORT_ID_BYTES + _TIME_BYTES
 
 CLIENT: Final = 1
 LEADER: Final = 2
 HELPER: Final = 3
 """The roles of the sender and of the two recipients of a report (section 4)."""
 Recipient = Literal[2, 3]
+RECIPIENTS: Final[tuple[Recipient, Recipient]] = (LEADER, HELPER)
+"""The aggregators in the order of their shares."""
 _T = TypeVar("_T")
 
 
@@ -143,7 +144,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """An extension of an upload (section 4.4.3). There are none that we know."""
+    """An extension of an upload (section 4.4.3), of which we know no type."""
 
     extension_type: int
     data: bytes

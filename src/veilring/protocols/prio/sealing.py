@@ -148,7 +148,7 @@ class Keyring:
 
         Raises:
             ReportRefused: If it was not sealed to one of the keys, for this report and this task,
-                or has extensions: there are none that we know.
+                or has extensions, of which we know no type.
         """
         key = self._keys.get(sealed.config_id)
         if key is None:

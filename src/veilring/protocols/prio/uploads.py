@@ -1,7 +1,7 @@
-"""The leader's checks of an uploaded report, and its storage before it is acknowledged.
+"""The opening of uploaded reports at both aggregators, and their storage at the leader.
 
-A report is opened at the door: one that is sealed to another key, or is not of its task's sizes, is
-refused while its client still listens. Whether its proof holds is seen later, with the helper.
+A leader opens a report at its door: a report that is sealed to another key, or is not of its task's
+sizes, is refused while its client still listens. Its proof is verified later, with the helper.
 
 Reports are stored by group commit: those that arrive during one transaction are stored by the next.
 """
@@ -11,72 +11,35 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol, Self
+from typing import Final, Self
 
 from veilring.errors import FrameError, StoreFailed
 from veilring.nodes.service import Offload, Threads
-from veilring.protocols.prio.dap import LEADER, METADATA_BYTES, Ciphertext, Report
+from veilring.protocols.prio.aggregator import Unseal
+from veilring.protocols.prio.algorithm.prio3 import Prio3
+from veilring.protocols.prio.dap import (
+    HELPER,
+    LEADER,
+    REPORT_ID_BYTES,
+    Ciphertext,
+    Metadata,
+    Report,
+)
 from veilring.protocols.prio.hpke import KEY_BYTES
 from veilring.protocols.prio.sealing import Keyring, Problem, ReportRefused, sealed_bytes
+from veilring.protocols.prio.store import Added, Upload
 from veilring.protocols.prio.task import Task
 
 CLOCK_SKEW_SECONDS: Final = 300
-"""How far the time of a report may lie ahead of the leader's clock (DAP-09, section 4.4.2)."""
+"""A report may be of a time so far ahead of the leader's clock (DAP-09, section 4.4.2)."""
 # After a full disk, clients' reports do not each trigger an immediate retry.
 STORE_PAUSE_SECONDS: Final = 1.0
 _log = logging.getLogger("veilring.leader")
 
-Added = Literal["stored", "same", "different"]
-"""Whether an upload is new, the same as an earlier one, or another report with the same id."""
 
-
-class Upload(NamedTuple):
-    """A report after the leader has opened its own share.
-
-    Attributes:
-        time: The time of the report in seconds since 1970 (UTC), rounded down.
-        public: The public share.
-        share: The leader's input share.
-        sealed: The helper's input share, encrypted to the helper.
-    """
-
-    id: bytes
-    time: int
-    public: bytes
-    share: bytes
-    sealed: bytes
-
-
-class UploadStore(Protocol):
-    """The durable uploads of a leader."""
-
-    def add(self, uploads: Sequence[Upload], /) -> Sequence[Added]:
-        """Store uploads in one transaction; when this returns, the new ones are durable.
-
-        Raises:
-            StoreFailed: If the disk fails; then none of them is stored.
-        """
-
-
-class ShareSizes(NamedTuple):
-    """The sizes in bytes of the shares of each report to a task.
-
-    Attributes:
-        public: The public share.
-        leader: The leader's input share.
-        helper: The helper's input share.
-    """
-
-    public: int
-    leader: int
-    helper: int
-
-    @property
-    def report(self) -> int:
-        """The size of an encoded report: all reports to a task have the same."""
-        empty = len(Ciphertext(0, bytes(KEY_BYTES), b"").encode())
-        sealed = sum(empty + sealed_bytes(share) for share in (self.leader, self.helper))
-        return METADATA_BYTES + 4 + self.public + sealed
+AddUploads = Callable[[Sequence[Upload]], Sequence[Added]]
+"""Stores uploads in one transaction; once it returns, the new ones are durable. It raises
+`StoreFailed` if none of them is stored."""
 
 
 @dataclass
@@ -84,12 +47,23 @@ class Door:
     """Opens uploaded reports to one task.
 
     Attributes:
-        keys: The leader's keys, which may be replaced while reports arrive.
+        prio: The scheme of the task.
+        keys: The leader's keys, which may be renewed while reports arrive.
     """
 
     task: Task
-    sizes: ShareSizes
+    prio: Prio3
     keys: Keyring
+
+    @property
+    def report_bytes(self) -> int:
+        """The size of a report without extensions: all reports to a task have the same."""
+        sealed = (
+            Ciphertext(0, bytes(KEY_BYTES), bytes(sealed_bytes(size)))
+            for size in self.prio.input_share_sizes
+        )
+        public_share = bytes(self.prio.public_share_size)
+        return len(Report(Metadata(bytes(REPORT_ID_BYTES), 0), public_share, *sealed).encode())
 
     def open(self, message: bytes, now: float) -> Upload:
         """Return the report of a message, with the leader's share opened.
@@ -107,11 +81,12 @@ class Door:
             raise ReportRefused(Problem.INVALID_MESSAGE, detail) from None
         metadata, public_share = report.metadata, report.public_share
         self._check_time(metadata.time, now)
-        _check_size("the public share", public_share, self.sizes.public)
-        _check_sealed("leader", report.leader, self.sizes.leader)
-        _check_sealed("helper", report.helper, self.sizes.helper)
+        leader_bytes, helper_bytes = self.prio.input_share_sizes
+        _check_size("the public share", public_share, self.prio.public_share_size)
+        _check_sealed("leader", report.leader, leader_bytes)
+        _check_sealed("helper", report.helper, helper_bytes)
         share = self.keys.open(LEADER, self.task.task_id, metadata, public_share, report.leader)
-        _check_size("the leader's share", share, self.sizes.leader)
+        _check_size("the leader's share", share, leader_bytes)
         sealed = report.helper.encode()
         return Upload(metadata.report_id, metadata.time, public_share, share, sealed)
 
@@ -139,22 +114,39 @@ def _check_size(what: str, value: bytes, due: int) -> None:
         raise ReportRefused(Problem.INVALID_MESSAGE, detail)
 
 
+def unseal_with(keys: Keyring, task: Task, prio: Prio3) -> Unseal:
+    """Return the function with which a helper opens its shares of uploads."""
+
+    def unseal(uploads: Sequence[Upload]) -> list[bytes | None]:
+        return [_unseal(keys, task, prio, each) for each in uploads]
+
+    return unseal
+
+
+def _unseal(keys: Keyring, task: Task, prio: Prio3, upload: Upload) -> bytes | None:
+    metadata = Metadata(upload.id, upload.time)
+    try:
+        sealed = Ciphertext.decode(upload.sealed)
+        share = keys.open(HELPER, task.task_id, metadata, upload.public, sealed)
+    except (FrameError, ReportRefused):
+        return None
+    _, share_bytes = prio.input_share_sizes
+    return share if len(share) == share_bytes else None
+
+
 class Intake:
     """Takes uploads while its context is entered.
 
     Args:
+        add: See `ShareStore.add`.
         now: A clock: the seconds since 1970 (UTC).
         offload: The executor of transactions; by default a thread owned by the intake.
     """
 
     def __init__(
-        self,
-        door: Door,
-        store: UploadStore,
-        now: Callable[[], float],
-        offload: Offload | None = None,
+        self, door: Door, add: AddUploads, now: Callable[[], float], offload: Offload | None = None
     ) -> None:
-        self.door, self._store, self._now = door, store, now
+        self.door, self._add, self._now = door, add, now
         self._thread = Threads(1, "uploads")  # starts no thread before the first call
         self._offload: Offload = offload or self._thread
         self._waiting: list[tuple[Upload, asyncio.Future[Added]]] = []
@@ -206,7 +198,7 @@ class Intake:
         group, self._waiting = self._waiting, []
         uploads = [upload for upload, _ in group]
         try:
-            added = await self._offload(lambda: self._store.add(uploads))
+            added = await self._offload(lambda: self._add(uploads))
         except StoreFailed as error:
             _log.error("no upload was stored; clients must send their reports again: %s", error)
             for _, future in group:
