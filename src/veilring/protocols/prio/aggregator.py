@@ -45,12 +45,11 @@ from veilring.protocols.prio.store import (
     Batch,
     Judged,
     ShareStore,
+    Upload,
     digest_ids,
     digest_of,
-    digest_upload,
 )
-from veilring.protocols.prio.task import Task
-from veilring.protocols.prio.uploads import CLOCK_SKEW_SECONDS, Upload
+from veilring.protocols.prio.task import CLOCK_SKEW_SECONDS, Task
 from veilring.transport.frames import CONTENT_BYTES_MAX
 
 LEADER, HELPER = range(2)
@@ -366,7 +365,7 @@ class Helper(Counting):
             each, (share, reply) = reports[n], done.get(n, (b"", b""))
             if n in shares and n not in done:
                 verdict = Verdict.INVALID  # noqa: PLW2901  (found later than the others)
-            judged.append(Judged(each.id, each.time, digest_upload(each), verdict, share, reply))
+            judged.append(Judged(each.id, each.time, each.digest, verdict, share, reply))
         self.store.keep(each for each in judged if each.verdict not in _BY_CLOCK)
         return judged
 
@@ -406,7 +405,7 @@ _BY_CLOCK: Final = frozenset({Verdict.LATE, Verdict.EARLY})
 
 def _again(before: Judged, upload: Upload) -> Judged:
     """Return the verdict on a report that was verified before, as the leader may see it now."""
-    if before.digest != digest_upload(upload):
+    if before.digest != upload.digest:
         return before._replace(verdict=Verdict.REUSED_ID)
     if before.batch is not None:
         return before._replace(verdict=Verdict.COLLECTED)

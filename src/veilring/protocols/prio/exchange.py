@@ -39,9 +39,8 @@ from veilring.protocols.prio.messages import (
 )
 from veilring.protocols.prio.release import Releases, like_share, noise_of, open_total
 from veilring.protocols.prio.scheme import scheme_of
-from veilring.protocols.prio.store import PART_DIGEST_BYTES, PARTS, SHARES, ShareStore
+from veilring.protocols.prio.store import PART_DIGEST_BYTES, PARTS, SHARES, ShareStore, Upload
 from veilring.protocols.prio.task import Task
-from veilring.protocols.prio.uploads import Upload
 from veilring.protocols.promise import Forecast, repeated
 
 

@@ -20,7 +20,7 @@ from veilring.nodes.service import Offer, Offload, opening
 from veilring.nodes.session import SessionLimits
 from veilring.protocols.admission import Admission, Asked, admit_all
 from veilring.protocols.chunks import receive_chunks, send_chunks
-from veilring.protocols.prio.aggregator import Counting, Helper, Leader
+from veilring.protocols.prio.aggregator import Helper, Leader
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.exchange import answer_leader, close_batch, verify_reports
 from veilring.protocols.prio.messages import (
@@ -71,12 +71,12 @@ class Aggregator:
     """What a leader and a helper have in common: totals for the collector.
 
     Attributes:
+        releases: Its totals.
         terms: The SHA-256 of all terms that must be equal for parties of one session.
         collector: The name of the only party that may ask for totals.
         offload: The executor of everything that uses the store: one call at a time, in order.
     """
 
-    counting: Counting
     releases: Releases
     terms: bytes
     collector: str
@@ -123,7 +123,7 @@ class Aggregator:
     def _release(
         self, number: int, collector: str, session: bytes
     ) -> tuple[BatchState, TotalShare | None]:
-        store = self.counting.store
+        store = self.releases.store
         last, batch = store.last_batch(), store.batch(number)
         closed = 0 if last is None else last.number + last.agreed
         waiting = store.count(Verdict.ACCEPTED)

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import MEMORY, Section, StateFile
 from veilring.protocols.prio.messages import Verdict
 from veilring.protocols.prio.task import Task
-from veilring.protocols.prio.uploads import Added, Upload
+
+Added = Literal["stored", "same", "different"]
+"""Whether an upload is new, the same as an earlier one, or another report with the same id."""
 
 SHARES: Final = Section(
     name="store of shares",
@@ -63,6 +65,32 @@ Digests = NDArray[np.uint8]
 """The digests of the parts of a set of ids, shape (`PARTS`, `PART_DIGEST_BYTES`)."""
 
 
+class Upload(NamedTuple):
+    """A report as a client has uploaded it, after the leader has opened its own share.
+
+    Attributes:
+        time: The time of the report in seconds since 1970 (UTC), rounded down.
+        public: The public share.
+        share: The leader's input share.
+        sealed: The helper's input share, encrypted to the helper.
+    """
+
+    id: bytes
+    time: int
+    public: bytes
+    share: bytes
+    sealed: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """The hash of all but the id, by which a repeated upload is known."""
+        digest = hashlib.sha256(self.time.to_bytes(8))
+        for part in (self.public, self.share, self.sealed):
+            digest.update(len(part).to_bytes(4))
+            digest.update(part)
+        return digest.digest()
+
+
 class Judged(NamedTuple):
     """A report that this aggregator has verified.
 
@@ -98,15 +126,6 @@ class Batch(NamedTuple):
     digest: bytes
     agreed: bool
     total: bytes | None = None
-
-
-def digest_upload(upload: Upload) -> bytes:
-    """Return the hash of all of a report but its id, by which it is known again."""
-    digest = hashlib.sha256(upload.time.to_bytes(8))
-    for part in (upload.public, upload.share, upload.sealed):
-        digest.update(len(part).to_bytes(4))
-        digest.update(part)
-    return digest.digest()
 
 
 def digest_ids(ids: Iterable[bytes]) -> Digests:
@@ -338,7 +357,7 @@ def _batch(row: Sequence[Any]) -> Batch:
 
 
 def _add(db: sqlite3.Connection, upload: Upload) -> Added:
-    digest = digest_upload(upload)
+    digest = upload.digest
     found = db.execute("SELECT digest FROM uploads WHERE id = ?", (upload.id,)).fetchone()
     if found is not None:
         return "same" if found[0] == digest else "different"
