@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmana
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from pydantic import Field
 from typing_extensions import override
@@ -85,6 +85,11 @@ class VerifiedSumTerms(Terms):
     @override
     def keys(self) -> dict[str, str]:
         return super().keys | {f"{VERIFIED_SUM} {FORMAT}": str(AGGREGATORS_FORMAT)}
+
+    @property
+    @override
+    def tables(self) -> dict[str, Any]:
+        return {"protocol": {"name": VERIFIED_SUM}} | super().tables
 
     @override
     def checked(self, parties: int | None = None) -> Self:

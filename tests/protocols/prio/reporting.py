@@ -18,9 +18,8 @@ from veilring.protocols.prio.exchange import open_plain
 from veilring.protocols.prio.messages import BatchAnswer, TotalShare
 from veilring.protocols.prio.release import Releases, noise_of, open_total
 from veilring.protocols.prio.scheme import scheme_of
-from veilring.protocols.prio.store import SHARES, ShareStore
+from veilring.protocols.prio.store import SHARES, ShareStore, Upload
 from veilring.protocols.prio.task import Task, Vdaf
-from veilring.protocols.prio.uploads import Upload
 
 KEY: Final = bytes(range(16))
 CLOSES: Final = 3600

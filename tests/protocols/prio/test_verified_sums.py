@@ -14,8 +14,8 @@ from veilring.nodes.run import Run
 from veilring.protocols.prio import aggregator
 from veilring.protocols.prio.exchange import Roles, sum_verified, summing_cost
 from veilring.protocols.prio.messages import BatchAnswer, PreparedReports, ProposeBatch, Verdict
+from veilring.protocols.prio.store import Upload
 from veilring.protocols.prio.task import Task, Vdaf
-from veilring.protocols.prio.uploads import Upload
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.messages import Message
 

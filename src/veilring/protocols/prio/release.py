@@ -28,6 +28,7 @@ from veilring.protocols.prio.messages import TotalShare
 from veilring.protocols.prio.scheme import entries_of, norm_of
 from veilring.protocols.prio.store import Batch, ShareStore
 from veilring.protocols.prio.task import Task
+from veilring.protocols.promise import Promise, measure_of
 from veilring.protocols.release.algorithm.noise import Sensitivity, SumNoise, Trust
 from veilring.protocols.requests import RequestRefusal, answer_once, content_key
 
@@ -42,6 +43,25 @@ def noise_of(task: Task) -> SumNoise | None:
     most = norm_of(task.vdaf)
     row = Sensitivity("l1", most, entries_of(task.vdaf))
     return SumNoise("laplace", most / Fraction(task.epsilon), row, _TRUST)
+
+
+def promise_of(task: Task) -> Promise:
+    """Return the guarantee of each client's report."""
+    most = f"{norm_of(task.vdaf):,}"
+    return Promise(
+        protects="each client's report",
+        against="one of the aggregators, the collector and all other clients, together",
+        threat_model="one of two aggregators is honest: the other one may pool what it sees with the"
+        " collector and any clients; reports that are not valid are refused, a valid report changes"
+        f" a total by at most {most}, and either aggregator can change a total unnoticed",
+        adjacency="a person with one report in a batch added or removed",
+        epsilon=task.epsilon,
+        delta=0.0,
+        unit="batch",
+        measure="no ε: totals are exact" if task.epsilon is None else measure_of(0.0),
+        learned="the collector: the noisy totals and the number of reports of each batch; both"
+        " aggregators: the times of uploads and the number of valid reports",
+    )
 
 
 def half_width(noise: SumNoise | None, confidence: float) -> int:
