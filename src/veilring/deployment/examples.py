@@ -732,7 +732,7 @@ class VerifiedSumExample(Example):
             roles.collector: {"role": "collector"},
         }
         files: dict[str, Callable[[Path], object]] = {
-            f"{name}.keys.toml": partial(add_key, now=time.time())
+            f"{name}.hpke": partial(add_key, now=time.time())
             for name in (roles.leader, roles.helper)
         }
         files["task.json"] = lambda path: path.write_bytes(terms.task.encoded)
@@ -746,7 +746,7 @@ class VerifiedSumExample(Example):
         )
 
     def _aggregator(self, role: str, name: str, port: int) -> dict[str, object]:
-        keys = f"{name}.keys.toml"
+        keys = f"{name}.hpke"
         return {"role": role, "keys": keys, "port": port, "budget": self.budget}
 
     def _tables(self, source: Table, to: NewDeployment) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""Deployed aggregators of a verified sum, with clients over HTTP and a collector."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from tests.deployment.commands import Deploy, Deployment, wait_until
+from tests.deployment.prio_crashes import AGGREGATORS
+
+from veilring.deployment.upload_client import open_uploader
+from veilring.protocols.prio.task import Task
+from veilring.randomness import Streams
+
+PRICE = 40.0  # so large that noise moves a total once in e**40 times
+
+
+def upload(deployed: Deployment, *values: int) -> None:
+    """Report some values."""
+    task = Task.decode((deployed.folder / "task.json").read_bytes())
+
+    async def report() -> None:
+        generator = Streams().generator("clients")
+        async with open_uploader(task) as uploader:
+            for value in values:
+                await uploader.report(value, now=time.time(), generator=generator)
+
+    asyncio.run(report())
+
+
+def collected(deployed: Deployment, *options: str) -> dict[str, Any]:
+    """Return what the collector gets."""
+    done = deployed.call("estimate", "collector.toml", "--json", *options)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def totals_of(deployed: Deployment, batches: int) -> list[list[int]]:
+    """Return the totals, once there are so many batches."""
+    wait_until(lambda: len(collected(deployed)["batches"]) == batches)
+    return [each["totals"] for each in collected(deployed)["batches"]]
+
+
+def test_a_deployed_sum_counts_and_remembers(deploy: Deploy) -> None:
+    """Batches are closed and opened at their price once, whoever was killed in between."""
+    deployed = deploy("sum", "--minimum=3", f"--epsilon={PRICE}")
+    deployed.start("leader")
+    deployed.wait_for("leader", "answers clients")
+    deployed.start("helper")
+    deployed.wait_for("helper", "is ready")
+    upload(deployed, 0, 1, 1)
+    assert totals_of(deployed, 1) == [[1, 2, 0]]
+    upload(deployed, 2, 2, 0, 1)
+    deployed.kill()
+    deployed.serve(*AGGREGATORS)
+    assert totals_of(deployed, 2) == [[1, 2, 0], [1, 0, 2]]
+    found = collected(deployed, "--confidence=0.5")
+    assert (found["waiting"], found["confidence"], found["epsilon"]) == (1, 0.5, PRICE)
+    shown = deployed.call("estimate", "collector.toml").stdout
+    assert "setosa" in shown
+    assert "1 verified reports wait for the next batch" in shown
+    assert [deployed.totals(name).spent for name in AGGREGATORS] == [2 * PRICE] * 2
+    for name in AGGREGATORS:
+        assert f"{name} is ready" in deployed.call("status", f"{name}.toml").stdout
+        charged = [each for each in deployed.trail(name, "admitted") if each["charged"]]
+        assert len(charged) == 2
+    deployed.end_in_order()
+
+
+def test_a_policy_and_a_budget_refuse_totals(deploy: Deploy) -> None:
+    """Totals are refused by either aggregator's own policy or budget, and nothing is opened."""
+    deployed = deploy("sum", "--minimum=1", f"--epsilon={PRICE}", f"--budget={PRICE}")
+    deployed.edit("helper.policy.toml", '    "collector",\n', "")
+    deployed.serve(*AGGREGATORS)
+    upload(deployed, 0)
+    refused = deployed.call("estimate", "collector.toml", code=1)
+    assert "helper" in refused.stderr
+    assert "policy" in refused.stderr
+    deployed.edit("helper.policy.toml", "clients = [\n]\n", "")
+    deployed.kill("helper")
+    deployed.serve("helper")
+    assert totals_of(deployed, 1) == [[1, 0, 0]]
+    upload(deployed, 1)
+
+    def is_refused() -> bool:
+        done = deployed.call("estimate", "collector.toml", code=1)
+        return "is exhausted" in done.stderr
+
+    wait_until(is_refused)
+    assert [deployed.totals(name).spent for name in AGGREGATORS] == [PRICE] * 2
