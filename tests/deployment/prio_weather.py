@@ -72,6 +72,7 @@ async def weather_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
                         link.become(Weather())
                     stop.set()
             await finish(clients, collector)
+            assert "; trying again" in deployed.log("leader"), "no session broke off"
             await asyncio.to_thread(deployed.end_in_order)
         compare(deployed, clients, collector)
     finally:

@@ -3,8 +3,11 @@
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.deployment import prio_crashes, prio_weather
 from tests.deployment.commands import Deploy, Deployment, wait_until
 from tests.deployment.prio_crashes import AGGREGATORS
 
@@ -41,6 +44,7 @@ def totals_of(deployed: Deployment, batches: int) -> list[list[int]]:
     return [each["totals"] for each in collected(deployed)["batches"]]
 
 
+@pytest.mark.slow
 def test_a_deployed_sum_counts_and_remembers(deploy: Deploy) -> None:
     """Batches are closed and opened at their price once, whoever was killed in between."""
     deployed = deploy("sum", "--minimum=3", f"--epsilon={PRICE}")
@@ -67,6 +71,7 @@ def test_a_deployed_sum_counts_and_remembers(deploy: Deploy) -> None:
     deployed.end_in_order()
 
 
+@pytest.mark.slow
 def test_a_policy_and_a_budget_refuse_totals(deploy: Deploy) -> None:
     """Totals are refused by either aggregator's own policy or budget, and nothing is opened."""
     deployed = deploy("sum", "--minimum=1", f"--epsilon={PRICE}", f"--budget={PRICE}")
@@ -81,10 +86,22 @@ def test_a_policy_and_a_budget_refuse_totals(deploy: Deploy) -> None:
     deployed.serve("helper")
     assert totals_of(deployed, 1) == [[1, 0, 0]]
     upload(deployed, 1)
-
-    def is_refused() -> bool:
-        done = deployed.call("estimate", "collector.toml", code=1)
-        return "is exhausted" in done.stderr
-
-    wait_until(is_refused)
+    deployed.wait_for("leader", "batch 1 of 1 reports is closed")
+    refused = deployed.call("estimate", "collector.toml", code=1)
+    assert "is exhausted" in refused.stderr
     assert [deployed.totals(name).spent for name in AGGREGATORS] == [PRICE] * 2
+
+
+@pytest.mark.slow
+def test_kills_count_each_report_once(tmp_path: Path) -> None:
+    """After any kill, each acknowledged report is in one batch at both, opened for one price."""
+    seen = asyncio.run(prio_crashes.crash_rounds(tmp_path / "deployed", 4, seed=7))
+    assert seen.batches >= 1
+    assert seen.interrupted >= 1
+
+
+@pytest.mark.slow
+def test_bad_networks_count_each_report_once(tmp_path: Path) -> None:
+    """Between aggregators that lose each other, each report counts once, and no total changes."""
+    seen = asyncio.run(prio_weather.weather_rounds(tmp_path / "deployed", 1, seed=7))
+    assert seen.batches >= 1

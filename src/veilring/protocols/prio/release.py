@@ -51,7 +51,7 @@ def promise_of(task: Task) -> Promise:
     return Promise(
         protects="each client's report",
         against="one of the aggregators, the collector and all other clients, together",
-        threat_model="one of two aggregators is honest: the other one may pool what it sees with the"
+        threat_model="one of two aggregators is honest: the other one may pool its view with the"
         " collector and any clients; reports that are not valid are refused, a valid report changes"
         f" a total by at most {most}, and either aggregator can change a total unnoticed",
         adjacency="a person with one report in a batch added or removed",

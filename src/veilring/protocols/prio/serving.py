@@ -49,7 +49,6 @@ COLLECT: Final = "prio.collect"
 PAUSE_SECONDS: Final = 1.0
 # After an error: a helper that restarts is back within a few seconds.
 RETRY_SECONDS: Final = 3.0
-_NONE: Final = BatchState(verdict=RequestVerdict.ANSWERED, left=0.0, batches=0, waiting=0)
 _T = TypeVar("_T")
 _log = logging.getLogger("veilring.aggregator")
 
@@ -123,22 +122,26 @@ class Aggregator:
     def _release(
         self, number: int, collector: str, session: bytes
     ) -> tuple[BatchState, TotalShare | None]:
-        store = self.releases.store
+        store, price = self.releases.store, self.releases.price
         last, batch = store.last_batch(), store.batch(number)
-        closed = 0 if last is None else last.number + last.agreed
-        waiting = store.count(Verdict.ACCEPTED)
-        state = _NONE.model_copy(update={"batches": closed, "waiting": waiting})
-        if batch is None or not batch.agreed:
-            return state, None
-        new, price = batch.total is None, self.releases.price
-        content = self.releases.request(number)
+        if batch is not None and not batch.agreed:
+            batch = None
+        state = BatchState(
+            verdict=RequestVerdict.ANSWERED,
+            left=0.0,
+            batches=0 if last is None else last.number + last.agreed,
+            waiting=store.count(Verdict.ACCEPTED),
+        )
+        new = int(batch is not None and batch.total is None)
         asked = Asked(
-            *(collector, int(new), price if new else 0.0),
+            *(collector, new, price if new else 0.0),
             service=COLLECT,
             session=session,
-            request=content,
+            request=self.releases.request(number),
         )
         with self.admission(asked) as admitted:
+            if batch is None:
+                return state, None
             done = self.releases.release(batch, collector, admitted.count)
             if isinstance(done, RequestRefusal):
                 admitted.refuse(done.rule)
