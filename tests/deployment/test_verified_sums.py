@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from tests.deployment.commands import Deploy, Deployment, wait_until
 from tests.deployment.prio_crashes import AGGREGATORS
 
 from veilring.deployment.upload_client import open_uploader
+from veilring.protocols.prio.sealing import add_key
 from veilring.protocols.prio.task import Task
 from veilring.randomness import Streams
 
@@ -54,6 +57,10 @@ def test_a_deployed_sum_counts_and_remembers(deploy: Deploy) -> None:
     deployed.wait_for("helper", "is ready")
     upload(deployed, 0, 1, 1)
     assert totals_of(deployed, 1) == [[1, 2, 0]]
+    for name in AGGREGATORS:
+        add_key(deployed.folder / f"{name}.hpke", time.time())
+        os.kill(deployed.running[name].pid, signal.SIGHUP)
+        deployed.wait_for(name, "the keys for clients are other ones")
     upload(deployed, 2, 2, 0, 1)
     deployed.kill()
     deployed.serve(*AGGREGATORS)

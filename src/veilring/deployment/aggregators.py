@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
@@ -37,6 +38,7 @@ from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
 from veilring.privacy.statefile import StateFile, open_state_file
 from veilring.protocols.admission import Admission
 from veilring.protocols.prio.aggregator import Helper, Leader
+from veilring.protocols.prio.dap import decode_configs
 from veilring.protocols.prio.messages import AGGREGATORS_FORMAT
 from veilring.protocols.prio.release import Releases, half_width, noise_of, open_total
 from veilring.protocols.prio.scheme import entries_of, scheme_of
@@ -197,8 +199,34 @@ class AggregatorStart(Start[AggregatorConfig]):
     @override
     def files(self) -> Iterator[Step]:
         yield "roles", self._roles
-        yield "keys", lambda: self.keyring and ""
+        yield "keys", lambda: f"{len(decode_configs(self.keyring.advertised))} for new reports"
+        yield "certificate", self._certificate
+        yield "uploads", lambda: self.check_port(self.config.clients, self.config.port)
         yield "task", lambda: f"{self.terms.task.name}, closes {self.terms.task.closes or 'never'}"
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext | None:
+        """The certificate for clients, if there is one."""
+        from veilring.deployment.upload import load_certificate  # noqa: PLC0415  (an extra, for aggregators only)
+
+        config = self.config
+        if not config.certificate:
+            return None
+        return load_certificate(Path(config.certificate), Path(config.certificate_key))
+
+    def _certificate(self) -> str:
+        return "clients come through a web server" if self.tls is None else self.config.certificate
+
+    @override
+    def renew(self, fresh: Self) -> Iterator[str]:
+        from veilring.deployment.upload import renew_certificate  # noqa: PLC0415  (as above)
+
+        if self.tls is not None and fresh.tls is not None:
+            paths = Path(fresh.config.certificate), Path(fresh.config.certificate_key)
+            renew_certificate(self.tls, *paths)
+        if self.keyring.advertised != fresh.keyring.advertised:
+            yield "the keys for clients are other ones"
+        self.keyring.renew(fresh.keyring)
 
     def _roles(self) -> str:
         roles, roster = self.terms.protocol, self.server.roster
@@ -314,12 +342,9 @@ def _party(
 @asynccontextmanager
 async def _clients(start: AggregatorStart, store: ShareStore) -> AsyncIterator[Intake | None]:
     """Answer clients; yield where the uploads of a leader go."""
-    from veilring.deployment.upload import Site, UploadServer, load_certificate  # noqa: PLC0415  (an extra, for aggregators only)
+    from veilring.deployment.upload import Site, UploadServer  # noqa: PLC0415  (an extra, for aggregators only)
 
     config, task, keys = start.config, start.terms.task, start.keyring
-    tls = None
-    if config.certificate:
-        tls = load_certificate(Path(config.certificate), Path(config.certificate_key))
     at = (config.clients, config.port)
     async with AsyncExitStack() as stack:
         intake, base = None, task.helper
@@ -327,7 +352,7 @@ async def _clients(start: AggregatorStart, store: ShareStore) -> AsyncIterator[I
             door, base = Door(task, scheme_of(task.vdaf), keys), task.leader
             intake = Intake(door, store.add, time.time)
             await stack.enter_async_context(intake)
-        await stack.enter_async_context(UploadServer(Site(task, base, keys, intake), at, tls))
+        await stack.enter_async_context(UploadServer(Site(task, base, keys, intake), at, start.tls))
         _log.info("%s answers clients of %s", start.server.name, base)
         yield intake
 

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
+import numpy as np
 import pytest
 from tests.privacy.generators import seeded
-from tests.protocols.prio.reporting import Pair, add, make_task
+from tests.protocols.prio.reporting import Pair, add, forged, make_task, uploads_of
 
 from veilring.errors import BudgetExhausted, NotReady, SessionAborted, StoreFailed
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service, run_inline
+from veilring.protocols.prio import aggregator
+from veilring.protocols.prio.messages import Verdict
 from veilring.protocols.prio.release import open_total
 from veilring.protocols.prio.serving import (
     AGGREGATE,
@@ -89,6 +92,20 @@ async def test_a_leader_catches_up_and_totals_are_collected() -> None:
         assert await all_of.total(0) == [1, 1, 0, 0, 0]
         assert await all_of.total(1) == [0, 1, 0, 0, 1]
         assert await all_of.collect("leader", 2) == Collected(2, 1, None)
+
+
+async def test_reports_are_prepared_while_others_are_verified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reports of several exchanges, of which some are refused, fill batches of the minimum."""
+    monkeypatch.setattr(aggregator, "EXCHANGE_REPORTS_MAX", 2)
+    pair = Pair.of(make_task(minimum=5))
+    uploads = uploads_of(pair.task, np.array([0, 1, 1, 4, 2, 3, 3]), seeded("clients"))
+    pair.leader.store.add([forged(uploads[0]), *uploads[1:3], forged(uploads[3]), *uploads[4:]])
+    async with served(pair) as all_of:
+        await all_of.leader.catch_up()
+        assert await all_of.total() == [0, 2, 1, 2, 0]
+    assert pair.helper.store.counts() == {Verdict.ACCEPTED: 5, Verdict.INVALID: 2}
 
 
 async def test_a_leader_that_runs_goes_on_after_losses() -> None:

@@ -135,9 +135,13 @@ class Proposal(NamedTuple):
 class Leader(Counting):
     """The aggregator that receives uploads, and decides when a batch closes."""
 
-    def prepare(self) -> Exchange | None:
-        """Return the next reports to verify, as many as the batch lacks; none if nothing waits."""
-        while uploads := self._next_uploads():
+    def prepare(self, flying: Exchange | None = None) -> Exchange | None:
+        """Return the next reports to verify, as many as the batch lacks; none if nothing waits.
+
+        Args:
+            flying: The reports that are being verified meanwhile.
+        """
+        while uploads := self._next_uploads([] if flying is None else flying.numbers):
             numbers, kept = list(uploads), list(uploads.values())
             prepared = self.prio.prepare(
                 self.store.verify_key,
@@ -243,17 +247,18 @@ class Leader(Counting):
             )
         return following
 
-    def _next_uploads(self) -> dict[int, Upload]:
+    def _next_uploads(self, flying: Sequence[int]) -> dict[int, Upload]:
         """Return the next reports of one exchange, after refusing those of a wrong size."""
-        lacking = self.task.minimum - self.store.count(Verdict.ACCEPTED)
+        lacking = self.task.minimum - self.store.count(Verdict.ACCEPTED) - len(flying)
         if self.has_ended():
             lacking = EXCHANGE_REPORTS_MAX
-        uploads = self.store.waiting(max(0, min(lacking, EXCHANGE_REPORTS_MAX)))
+        most = max(0, min(lacking, EXCHANGE_REPORTS_MAX))
+        uploads = self.store.waiting(most, max(flying, default=0))
         sizes = self.prio.public_share_size, self.prio.input_share_sizes[LEADER]
         wrong = [n for n, each in uploads.items() if (len(each.public), len(each.share)) != sizes]
         if wrong:
             self.store.settle([(number, Verdict.INVALID, b"") for number in wrong])
-            return self._next_uploads()
+            return self._next_uploads(flying)
         ends = accumulate(_row_bytes(self.prio, len(each.sealed)) for each in uploads.values())
         fit = sum(end <= _ROOM for end in ends)
         return dict(list(uploads.items())[: max(1, fit)])

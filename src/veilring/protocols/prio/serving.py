@@ -20,7 +20,7 @@ from veilring.nodes.service import Offer, Offload, opening
 from veilring.nodes.session import SessionLimits
 from veilring.protocols.admission import Admission, Asked, admit_all
 from veilring.protocols.chunks import receive_chunks, send_chunks
-from veilring.protocols.prio.aggregator import Helper, Leader
+from veilring.protocols.prio.aggregator import Exchange, Helper, Leader
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.exchange import answer_leader, close_batch, verify_reports
 from veilring.protocols.prio.messages import (
@@ -218,10 +218,7 @@ class LeaderParty(Aggregator):
         while True:
             exchange = await self.settled(self.leader.prepare)
             if exchange is not None:
-                verify = partial(verify_reports, exchange=exchange)
-                accepted = await self._play(verify)
-                line = "verified %d reports with %s: %d are accepted"
-                _log.info(line, len(exchange.numbers), self.helper, accepted)
+                await self._verify(exchange)
             elif await self.settled(self.leader.is_due):
                 proposal = await self.settled(self.leader.propose)
                 await self._play(partial(close_batch, proposal=proposal))
@@ -229,6 +226,16 @@ class LeaderParty(Aggregator):
                 _log.info(line, proposal.batch.number, proposal.batch.reports, self.helper)
             else:
                 return
+
+    async def _verify(self, exchange: Exchange | None) -> None:
+        """Verify reports, and prepare the next ones while the helper works, until none is left."""
+        while exchange is not None:
+            following = self.settled(partial(self.leader.prepare, exchange))
+            play = self._play(partial(verify_reports, exchange=exchange))
+            accepted, prepared = await asyncio.gather(play, following)
+            line = "verified %d reports with %s: %d are accepted"
+            _log.info(line, len(exchange.numbers), self.helper, accepted)
+            exchange = prepared
 
     async def _play(self, role: Callable[..., Awaitable[int]]) -> int:
         self.node.require((self.helper,))
