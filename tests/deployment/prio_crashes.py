@@ -117,7 +117,7 @@ class Clients:
 
 @dataclass
 class Collector:
-    """A collector that asks again and again, and is killed now and then.
+    """A collector that asks repeatedly, and is sometimes killed.
 
     Attributes:
         told: The totals of each batch, which never change.

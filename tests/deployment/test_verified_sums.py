@@ -42,14 +42,14 @@ def collected(deployed: Deployment, *options: str) -> dict[str, Any]:
 
 
 def totals_of(deployed: Deployment, batches: int) -> list[list[int]]:
-    """Return the totals, once there are so many batches."""
+    """Return the totals, once there is this number of batches."""
     wait_until(lambda: len(collected(deployed)["batches"]) == batches)
     return [each["totals"] for each in collected(deployed)["batches"]]
 
 
 @pytest.mark.slow
 def test_a_deployed_sum_counts_and_remembers(deploy: Deploy) -> None:
-    """Batches are closed and opened at their price once, whoever was killed in between."""
+    """Batches are closed and opened at their price once, even after kills in between."""
     deployed = deploy("sum", "--minimum=3", f"--epsilon={PRICE}")
     deployed.start("leader")
     deployed.wait_for("leader", "answers clients")

@@ -38,15 +38,18 @@ from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
 from veilring.privacy.statefile import StateFile, open_state_file
 from veilring.protocols.admission import Admission
 from veilring.protocols.prio.aggregator import Helper, Leader
-from veilring.protocols.prio.dap import decode_configs
+from veilring.protocols.prio.dap import Ciphertext, decode_configs
+from veilring.protocols.prio.exchange import summing_cost
+from veilring.protocols.prio.hpke import KEY_BYTES as HPKE_BYTES
 from veilring.protocols.prio.messages import AGGREGATORS_FORMAT
-from veilring.protocols.prio.release import Releases, half_width, noise_of, open_total
+from veilring.protocols.prio.release import Releases, half_width, noise_of, open_total, promise_of
 from veilring.protocols.prio.scheme import entries_of, scheme_of
-from veilring.protocols.prio.sealing import Keyring, load_keys
+from veilring.protocols.prio.sealing import Keyring, load_keys, sealed_bytes
 from veilring.protocols.prio.serving import Aggregator, HelperParty, LeaderParty, collecting
 from veilring.protocols.prio.store import SHARES, ShareStore
 from veilring.protocols.prio.task import Task
 from veilring.protocols.prio.uploads import Door, Intake, unseal_with
+from veilring.protocols.promise import Forecast, Promise
 from veilring.randomness import Streams
 from veilring.transport.handshake import FORMAT
 from veilring.transport.tls import LOOPBACK
@@ -77,7 +80,7 @@ class VerifiedSumTerms(Terms):
 
     Attributes:
         protocol: The parties.
-        task: What clients report, and until when: see `veilring.protocols.prio.task`.
+        task: The task of the clients: see `veilring.protocols.prio.task`.
     """
 
     protocol: VerifiedSumSection = VerifiedSumSection()
@@ -92,6 +95,18 @@ class VerifiedSumTerms(Terms):
     @override
     def tables(self) -> dict[str, Any]:
         return {"protocol": {"name": VERIFIED_SUM}} | super().tables
+
+    @property
+    def promise(self) -> Promise:
+        """The guarantee of each client's report."""
+        return promise_of(self.task)
+
+    @property
+    def cost(self) -> Forecast:
+        """The cost of a batch of the minimum of reports, without uploads and set-up of sessions."""
+        _, share_bytes = scheme_of(self.task.vdaf).input_share_sizes
+        empty = Ciphertext(0, bytes(HPKE_BYTES), bytes(sealed_bytes(share_bytes)))
+        return summing_cost(self.task, self.task.minimum, len(empty.encode()))
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -199,6 +214,10 @@ class AggregatorStart(Start[AggregatorConfig]):
     @override
     def files(self) -> Iterator[Step]:
         yield "roles", self._roles
+        yield (
+            "promise",
+            lambda: f"{self.terms.promise.guarantee}; {self.terms.promise.threat_model}",
+        )
         yield "keys", lambda: f"{len(decode_configs(self.keyring.advertised))} for new reports"
         yield "certificate", self._certificate
         yield "uploads", lambda: self.check_port(self.config.clients, self.config.port)

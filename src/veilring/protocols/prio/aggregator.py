@@ -1,7 +1,7 @@
-"""What a leader and a helper do with reports: verify them, and fix the same batches.
+"""A leader and a helper verify reports, and fix the same batches.
 
 Here is no network: each function takes a message and returns the answer, once everything that the
-answer says is on disk. The sessions are in `veilring.protocols.prio.exchange`.
+answer tells is on disk. The sessions are in `veilring.protocols.prio.exchange`.
 
 **Exactly once.** A report is counted by both aggregators or by neither. The helper stores its
 verdict before it answers, and answers a repeated request alike; so a leader that was interrupted
@@ -136,7 +136,7 @@ class Leader(Counting):
     """The aggregator that receives uploads, and decides when a batch closes."""
 
     def prepare(self, flying: Exchange | None = None) -> Exchange | None:
-        """Return the next reports to verify, as many as the batch lacks; none if nothing waits.
+        """Return the next reports to verify, up to those that the batch lacks; none if nothing waits.
 
         Args:
             flying: The reports that are being verified meanwhile.

@@ -1,4 +1,4 @@
-"""What the leader, the helper and the collector of a verified sum send to each other.
+"""The messages of the leader, the helper and the collector of a verified sum.
 
 A leader and its helper verify many reports in one exchange, and fix a batch in another one; the
 collector asks each of them for its share of a total. All of it runs in sessions of two parties.

@@ -1,6 +1,6 @@
-"""The long-lived leader and helper of a verified sum, and what their collector asks them.
+"""The long-lived leader and helper of a verified sum, and the requests of their collector.
 
-A leader verifies what has arrived, again and again, and closes each batch that is due. It opens the
+A leader verifies all reports that have arrived, and closes each batch that is due. It opens the
 sessions with its helper, which only answers. Whatever interrupts it, it goes on from its store.
 """
 
@@ -67,7 +67,7 @@ class Collected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Aggregator:
-    """What a leader and a helper have in common: totals for the collector.
+    """The common part of a leader and a helper: totals for the collector.
 
     Attributes:
         releases: Its totals.
