@@ -199,7 +199,6 @@ def _show_totals(config: Path, confidence: float, *, json: bool) -> None:
         document = {
             "task": found.task.name,
             "epsilon": found.task.epsilon,
-            "waiting": found.waiting,
             "confidence": found.confidence,
             "batches": [each._asdict() for each in found.batches],
         }
@@ -220,7 +219,8 @@ def _show_totals(config: Path, confidence: float, *, json: bool) -> None:
             row = (name, f"{each.number}", f"{each.reports:,}", f"{total:,}", interval)
             table.add_row(*row)
     make_console().print(table, markup=False)
-    typer.echo(f"{found.waiting:,} verified reports wait for the next batch")
+    if not found.batches:
+        typer.echo(f"no batch of {found.task.minimum:,} reports is closed yet")
 
 
 def _describe_members(members: Mapping[str, int]) -> str:

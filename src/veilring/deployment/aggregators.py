@@ -409,15 +409,10 @@ class BatchTotal(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The noisy totals of all batches that are closed.
-
-    Attributes:
-        waiting: The number of verified reports that are in no batch yet, at the leader.
-    """
+    """The noisy totals of all batches that are closed."""
 
     task: Task
     batches: tuple[BatchTotal, ...]
-    waiting: int
     confidence: float
 
     @property
@@ -443,7 +438,7 @@ async def collect_totals(config: TotalsConfig, confidence: float = INTERVAL_CONF
     task, prio = terms.task, scheme_of(terms.task.vdaf)
     margin = half_width(noise_of(task), confidence)
     names = (terms.protocol.leader, terms.protocol.helper)
-    batches, waiting = list[BatchTotal](), 0
+    batches = list[BatchTotal]()
     role = partial(collecting(terms.digest), prio=prio, price=task.epsilon or 0.0)
     async with AsyncExitStack() as stack:
         connections = [
@@ -454,13 +449,12 @@ async def collect_totals(config: TotalsConfig, confidence: float = INTERVAL_CONF
         ]
         while True:
             leader, helper = [await each.run(role, len(batches)) for each in connections]
-            waiting = leader.waiting
             if leader.share is None or helper.share is None:
                 break
             totals = open_total(prio, leader.share, helper.share, names=names)
             reports = leader.share.reports
             batches.append(BatchTotal(len(batches), reports, totals, margin))
-    return Totals(task, tuple(batches), waiting, confidence)
+    return Totals(task, tuple(batches), confidence)
 
 
 _AGGREGATOR: Final = Duty(

@@ -156,6 +156,21 @@ def test_reports_that_wait_are_for_a_later_batch() -> None:
     assert pair.ids(1) == ({early[1].id, late[0].id},) * 2
 
 
+def test_reports_verified_after_a_lost_proposal_are_for_a_later_batch() -> None:
+    """A batch keeps its reports if its proposal is lost, and later reports count later."""
+    pair = Pair.of(make_task(minimum=2))
+    first = add(pair, [1, 2], seeded("clients"))
+    pair.verify()
+    pair.close(loses="request")
+    assert pair.leader.has_proposed()
+    later = add(pair, [3, 3], seeded("others"))
+    assert pair.verify() == 2
+    assert pair.close() == 2
+    assert pair.close() == 1
+    assert pair.ids(0) == ({each.id for each in first},) * 2
+    assert pair.ids(1) == ({each.id for each in later},) * 2
+
+
 def test_denied_report_is_named() -> None:
     """A helper that lacks a report which it has accepted is named, and the batch stays closed."""
     pair = Pair.of(make_task(minimum=2))

@@ -91,7 +91,7 @@ async def test_a_leader_catches_up_and_totals_are_collected() -> None:
         await all_of.leader.catch_up()
         assert await all_of.total(0) == [1, 1, 0, 0, 0]
         assert await all_of.total(1) == [0, 1, 0, 0, 1]
-        assert await all_of.collect("leader", 2) == Collected(2, 1, None)
+        assert await all_of.collect("leader", 2) == Collected(2, None)
 
 
 async def test_reports_are_prepared_while_others_are_verified(

@@ -1,7 +1,7 @@
 """A leader and a helper verify reports, and fix the same batches.
 
-Here is no network: each function takes a message and returns the answer, once everything that the
-answer tells is on disk. The sessions are in `veilring.protocols.prio.exchange`.
+Here is no network: each function takes a message and returns the answer, once everything in the
+answer is on disk. The sessions are in `veilring.protocols.prio.exchange`.
 
 **Exactly once.** A report is counted by both aggregators or by neither. The helper stores its
 verdict before it answers, and answers a repeated request alike; so a leader that was interrupted
@@ -136,7 +136,7 @@ class Leader(Counting):
     """The aggregator that receives uploads, and decides when a batch closes."""
 
     def prepare(self, flying: Exchange | None = None) -> Exchange | None:
-        """Return the next reports to verify, up to those that the batch lacks; none if nothing waits.
+        """Return the next reports to verify, at most those that the batch lacks; none without any.
 
         Args:
             flying: The reports that are being verified meanwhile.
@@ -196,10 +196,14 @@ class Leader(Counting):
         self.store.disown(exchange.disowned)
         return sum(verdict == Verdict.ACCEPTED for _, verdict, _ in settled)
 
+    def has_proposed(self) -> bool:
+        """Return whether the helper has yet to agree to a batch, before more is verified."""
+        last = self.store.last_batch()
+        return last is not None and not last.agreed
+
     def is_due(self) -> bool:
         """Return whether a batch closes now: it is full, or the task has ended."""
-        last = self.store.last_batch()
-        if last is not None and not last.agreed:
+        if self.has_proposed():
             return True
         accepted = self.store.count(Verdict.ACCEPTED)
         return accepted >= (1 if self.has_ended() else self.task.minimum)
@@ -215,11 +219,11 @@ class Leader(Counting):
         own = set(self.store.ids_of(batch.number))
         later = [] if earlier is None else list(earlier.later)
         disowned = self.store.ids(Verdict.DISPUTED, _IDS_MAX)
-        if earlier is not None:
-            waits = self.store.known(listed)
-            for each in listed:
-                is_waiting = each in waits and waits[each].verdict == Verdict.WAITING
-                (later if is_waiting else disowned).extend([] if each in own else [each])
+        known = self.store.known(listed)
+        for each in listed:
+            if each not in own:
+                keeps = each in known and known[each].verdict in _MAY_COUNT
+                (later if keeps else disowned).append(each)
         message = ProposeBatch(
             number=batch.number,
             reports=batch.reports,
@@ -404,6 +408,8 @@ class Helper(Counting):
         return Verdict.ACCEPTED
 
 
+_MAY_COUNT: Final = frozenset({Verdict.WAITING, Verdict.ACCEPTED})
+"""The verdicts of a leader on reports that may be in a later batch."""
 _BY_CLOCK: Final = frozenset({Verdict.LATE, Verdict.EARLY})
 """The verdicts that follow from a time, and need not be stored."""
 

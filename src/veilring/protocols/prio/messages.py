@@ -145,13 +145,11 @@ class BatchState(Message, kind="prio.state"):
         verdict: A `veilring.protocols.requests.RequestVerdict`.
         left: The remaining budget if that is insufficient, otherwise 0.
         batches: The number of batches that are closed.
-        waiting: The number of verified reports that are in no batch yet.
     """
 
     verdict: _Count
     left: float
     batches: _Count
-    waiting: _Count
 
 
 class TotalShare(Message, kind="prio.total"):

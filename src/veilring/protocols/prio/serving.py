@@ -23,13 +23,7 @@ from veilring.protocols.chunks import receive_chunks, send_chunks
 from veilring.protocols.prio.aggregator import Exchange, Helper, Leader
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.exchange import answer_leader, close_batch, verify_reports
-from veilring.protocols.prio.messages import (
-    BatchAnswer,
-    BatchState,
-    CollectBatch,
-    TotalShare,
-    Verdict,
-)
+from veilring.protocols.prio.messages import BatchAnswer, BatchState, CollectBatch, TotalShare
 from veilring.protocols.prio.release import Releases, like_share
 from veilring.protocols.requests import (
     RequestRefusal,
@@ -61,7 +55,6 @@ class Collected(NamedTuple):
     """
 
     batches: int
-    waiting: int
     share: TotalShare | None
 
 
@@ -130,7 +123,6 @@ class Aggregator:
             verdict=RequestVerdict.ANSWERED,
             left=0.0,
             batches=0 if last is None else last.number + last.agreed,
-            waiting=store.count(Verdict.ACCEPTED),
         )
         new = int(batch is not None and batch.total is None)
         asked = Asked(
@@ -216,16 +208,22 @@ class LeaderParty(Aggregator):
             VeilringError: If a session broke off. Nothing is lost.
         """
         while True:
+            if await self.settled(self.leader.has_proposed):  # before it was interrupted
+                await self._close()
             exchange = await self.settled(self.leader.prepare)
             if exchange is not None:
                 await self._verify(exchange)
             elif await self.settled(self.leader.is_due):
-                proposal = await self.settled(self.leader.propose)
-                await self._play(partial(close_batch, proposal=proposal))
-                line = "batch %d of %d reports is closed, here and at %s"
-                _log.info(line, proposal.batch.number, proposal.batch.reports, self.helper)
+                await self._close()
             else:
                 return
+
+    async def _close(self) -> None:
+        """Close a batch."""
+        proposal = await self.settled(self.leader.propose)
+        await self._play(partial(close_batch, proposal=proposal))
+        line = "batch %d of %d reports is closed, here and at %s"
+        _log.info(line, proposal.batch.number, proposal.batch.reports, self.helper)
 
     async def _verify(self, exchange: Exchange | None) -> None:
         """Verify reports, and prepare the next ones while the helper works, until none is left."""
@@ -267,7 +265,7 @@ async def collect_batch(party: Party, number: int, *, prio: Prio3, price: float)
         share = await receive_chunks(party, like, sender=aggregator, first_round=3)
         if share.number != number:
             raise ProtocolViolation(aggregator, "sent its share of another batch")
-    return Collected(state.batches, state.waiting, share)
+    return Collected(state.batches, share)
 
 
 def collecting(terms: bytes) -> Callable[..., Awaitable[Collected]]:
