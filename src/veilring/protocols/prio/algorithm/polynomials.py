@@ -21,8 +21,8 @@ def evaluate(field: Field, coefficients: Elements, size: int) -> Elements:
     """Return the values of polynomials at the roots of unity of order `size`.
 
     Args:
-        coefficients: Shape (words, number, ...). If there are more than `size`, they fold: at a root
-            of unity, `x^size` is 1.
+        coefficients: Shape (words, number, ...). If there are more than `size`, they fold:
+            `x^size` is 1 at a root of unity.
         size: A power of two.
     """
     padded = field.zeros(size, *coefficients.shape[2:])
