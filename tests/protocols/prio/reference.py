@@ -1,21 +1,78 @@
 """Prio3 of draft 08 for one report, in plain integers, about as the draft lists it.
 
-It shares no code with the package but TurboSHAKE128. Shares stay vectors of integers and seeds: its
-callers encode them.
+It shares nothing with the package, not even the library for TurboSHAKE128.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from Crypto.Hash import TurboSHAKE128
-
 P64 = 2**32 * 4294967295 + 1
 P128 = 2**66 * 4611686018427387897 + 1
 SIZES = {P64: 8, P128: 16}
 ROOTS = {P64: (pow(7, 4294967295, P64), 2**32), P128: (pow(7, 4611686018427387897, P128), 2**66)}
 SEED = 16
+RATE = 168
+WORD = 2**64 - 1
 Vector = list[int]
+TurboShake = Callable[[bytes, int, int], bytes]
+
+
+def rotated(lane: int, bits: int) -> int:
+    """Rotate a lane to the left."""
+    return (lane << bits | lane >> (64 - bits)) & WORD
+
+
+def round_constants() -> list[int]:
+    """Return the constants of the last 12 of 24 rounds of Keccak, from its shift register."""
+    found, register = [], 1
+    for _ in range(24):
+        constant = 0
+        for j in range(7):
+            constant |= (register & 1) << (2**j - 1)
+            register = register << 1 ^ (0x171 if register & 0x80 else 0)
+        found.append(constant)
+    return found[12:]
+
+
+ROUNDS = round_constants()
+
+
+def keccak_p(a: list[list[int]]) -> None:
+    """Permute the state, 5 times 5 lanes a[x][y], in place by 12 rounds of Keccak."""
+    for constant in ROUNDS:
+        parity = [a[x][0] ^ a[x][1] ^ a[x][2] ^ a[x][3] ^ a[x][4] for x in range(5)]
+        for x in range(5):
+            d = parity[x - 1] ^ rotated(parity[(x + 1) % 5], 1)
+            a[x] = [lane ^ d for lane in a[x]]
+        x, y, current = 1, 0, a[1][0]
+        for t in range(24):
+            x, y = y, (2 * x + 3 * y) % 5
+            current, a[x][y] = a[x][y], rotated(current, (t + 1) * (t + 2) // 2 % 64)
+        for y in range(5):
+            row = [a[x][y] for x in range(5)]
+            for x in range(5):
+                a[x][y] = row[x] ^ ~row[(x + 1) % 5] & row[(x + 2) % 5]
+        a[0][0] ^= constant
+
+
+def turbo_shake(message: bytes, domain: int, length: int) -> bytes:
+    """Return TurboSHAKE128, as the draft on KangarooTwelve defines it."""
+    state = [[0] * 5 for _ in range(5)]
+    padded = bytearray(message + bytes([domain]))
+    padded += bytes(-len(padded) % RATE)
+    padded[-1] ^= 0x80
+    for start in range(0, len(padded), RATE):
+        for i in range(RATE // 8):
+            lane = padded[start + 8 * i : start + 8 * i + 8]
+            state[i % 5][i // 5] ^= int.from_bytes(lane, "little")
+        keccak_p(state)
+    out = b""
+    while len(out) < length:
+        if out:
+            keccak_p(state)
+        out += b"".join(state[i % 5][i // 5].to_bytes(8, "little") for i in range(RATE // 8))
+    return out[:length]
 
 
 def encode_vec(p: int, vector: Sequence[int]) -> bytes:
@@ -31,22 +88,6 @@ def decode_vec(p: int, encoded: bytes) -> Vector:
     ]
     assert all(x < p for x in vector)
     return vector
-
-
-def expand_into_vec(p: int, seed: bytes, dst: bytes, binder: bytes, length: int) -> Vector:
-    """Expand a seed into elements: the next bytes replace a number that is not below the modulus."""
-    stream = TurboSHAKE128.new(domain=1, data=bytes([len(dst)]) + dst + seed + binder)
-    vector: Vector = []
-    while len(vector) < length:
-        x = int.from_bytes(stream.read(SIZES[p]), "little")
-        if x < p:
-            vector.append(x)
-    return vector
-
-
-def derive_seed(seed: bytes, dst: bytes, binder: bytes) -> bytes:
-    """Derive a seed from a seed."""
-    return TurboSHAKE128.new(domain=1, data=bytes([len(dst)]) + dst + seed + binder).read(SEED)
 
 
 def fft(p: int, vector: Vector, root: int) -> Vector:
@@ -252,14 +293,23 @@ class Reference:
     valid: Valid
     algorithm_id: int
     proofs: int = 1
+    shake: TurboShake = turbo_shake
 
-    def dst(self, usage: int) -> bytes:
-        """Return a domain separation tag."""
-        return bytes([8, 0]) + self.algorithm_id.to_bytes(4, "big") + usage.to_bytes(2, "big")
+    def xof(self, usage: int, seed: bytes, binder: bytes, length: int) -> bytes:
+        """Expand a seed into bytes for one usage."""
+        dst = bytes([8, 0]) + self.algorithm_id.to_bytes(4, "big") + usage.to_bytes(2, "big")
+        return self.shake(bytes([len(dst)]) + dst + seed + binder, 1, length)
 
     def expand(self, usage: int, seed: bytes, binder: bytes, length: int) -> Vector:
-        """Expand a seed for one usage."""
-        return expand_into_vec(self.valid.p, seed, self.dst(usage), binder, length)
+        """Expand a seed into elements: the next bytes replace a number of at least the modulus."""
+        size = SIZES[self.valid.p]
+        stream = self.xof(usage, seed, binder, size * (length + 1))
+        numbers = [
+            int.from_bytes(stream[i : i + size], "little") for i in range(0, len(stream), size)
+        ]
+        vector = [x for x in numbers if x < self.valid.p]
+        assert len(vector) >= length  # two of them are never that large
+        return vector[:length]
 
     def helper_meas_share(self, seed: bytes) -> Vector:
         """Return the helper's share of the measurement."""
@@ -273,11 +323,11 @@ class Reference:
     def joint_rand_part(self, agg_id: int, blind: bytes, meas: Vector, nonce: bytes) -> bytes:
         """Return an aggregator's part of the seed of the joint randomness."""
         binder = bytes([agg_id]) + nonce + encode_vec(self.valid.p, meas)
-        return derive_seed(blind, self.dst(7), binder)
+        return self.xof(7, blind, binder, SEED)
 
     def joint_rand_seed(self, parts: Sequence[bytes]) -> bytes:
         """Return the seed of the joint randomness."""
-        return derive_seed(bytes(SEED), self.dst(6), b"".join(parts))
+        return self.xof(6, bytes(SEED), b"".join(parts), SEED)
 
     def joint_rands(self, seed: bytes) -> list[Vector]:
         """Return the joint randomness of each proof."""

@@ -22,7 +22,8 @@ PRIMES = {FIELD64: 2**32 * 4294967295 + 1, FIELD128: 2**66 * 4611686018427387897
 def edges(field: Field) -> list[int]:
     """Return numbers at which carries, borrows and folds begin or end, and random ones."""
     p = field.modulus
-    near = [0, 1, *(1 << bit for bit in range(1, p.bit_length())), p, p >> 1, field.c << 32]
+    bits = (26, 32, 52, 64, 78, 96, 104, p.bit_length() // 2, p.bit_length() - 1)
+    near = [0, 1, *(1 << bit for bit in bits if bit < p.bit_length()), p >> 1, field.c << 32]
     drawn = np.random.default_rng(0).bytes(100 * field.element_bytes)
     size = field.element_bytes
     random = [int.from_bytes(drawn[i : i + size]) for i in range(0, len(drawn), size)]

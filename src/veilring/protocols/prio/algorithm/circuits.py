@@ -195,7 +195,7 @@ class ZerosAndOnes(Circuit):
 
     def _fraction(self, shares: int, of: int = 1) -> Elements:
         """Return a share of a constant, shape (words, 1, 1)."""
-        return self.field.elements([of * pow(shares, -1, self.field.modulus)])[..., None]
+        return self.field.constant(of * pow(shares, -1, self.field.modulus), axes=3)
 
     def _and(self, gadgets: Elements, difference: Elements, r: Elements) -> Elements:
         """Return the output of a circuit that also checks that a difference is 0.
@@ -352,6 +352,4 @@ def _bits_of(numbers: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
 
 def _numbers_of(field: Field, x: Elements, bits: int) -> Elements:
     """Return numbers from their bits, or shares of both, shape (words, numbers, reports)."""
-    places = field.elements(1 << i for i in range(bits))[:, None, :, None]
-    split = x.reshape(field.words, -1, bits, x.shape[-1])
-    return field.sum(field.mul(split, places), axis=2)
+    return field.join_bits(x.reshape(field.words, -1, bits, x.shape[-1]))

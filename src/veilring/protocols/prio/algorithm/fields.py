@@ -24,13 +24,18 @@ Octets: TypeAlias = NDArray[np.uint8]
 """Rows of bytes, shape (reports, bytes)."""
 
 WORD_BYTES: Final = 8
+_WORD_BITS: Final = 64
+# A product of two digits has 52 bits. So the sum of 2^8 products of elements, of which each column
+# has at most five digits' products, has fewer than 63 bits.
+_DIGIT_BITS: Final = 26
+_DIGIT: Final = np.uint64((1 << _DIGIT_BITS) - 1)
+_DIGIT_SHIFT: Final = np.uint64(_DIGIT_BITS)
+_INNER_MAX: Final = 1 << 8
+# Shifted by so many bits, a digit leaves room for the sum over as many places.
+_PLACES_MAX: Final = 31
+# Halves of words, in which products fold: h is a power of 2^32.
 _LIMB_BITS: Final = 32
-_LIMB: Final = np.uint64(0xFFFFFFFF)
-_LIMB_SHIFT: Final = np.uint64(_LIMB_BITS)
-# Products of 16-bit digits are exact in double precision, and so are sums of up to 2^21 of them.
-_DIGIT: Final = np.uint64(0xFFFF)
-_DIGIT_SHIFT: Final = np.uint64(16)
-_DIGITS_IN_WORD: Final = 4
+_LIMB: Final = np.int64((1 << _LIMB_BITS) - 1)
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,10 @@ class Field:
         found = np.array([_split(number, self.words) for number in reduced], dtype=np.uint64)
         return np.ascontiguousarray(found.reshape(-1, self.words).T)
 
+    def constant(self, number: int, axes: int) -> Elements:
+        """Return an integer modulo the prime, with a number of axes, each but the first of 1."""
+        return self.elements([number]).reshape(self.words, *(1,) * (axes - 1))
+
     def small(self, numbers: NDArray[np.unsignedinteger] | Ints | Bools) -> Elements:
         """Return integers from 0 to 2^63 as elements; the words get an axis of their own."""
         found = self.zeros(*numbers.shape)
@@ -129,52 +138,73 @@ class Field:
 
     def mul(self, a: Elements, b: Elements) -> Elements:
         """Return a · b, which have the same number of axes."""
-        left, right = _limbs(a), _limbs(b)
+        left, right = self._digits(a), self._digits(b)
         shape = np.broadcast_shapes(a.shape[1:], b.shape[1:])
-        columns = np.zeros((2 * self.limbs, *shape), dtype=np.uint64)
-        for i, limb in enumerate(left):
-            products = limb * right
-            columns[i : i + self.limbs] += products & _LIMB
-            columns[i + 1 : i + 1 + self.limbs] += products >> _LIMB_SHIFT
+        columns = np.zeros((2 * len(left) - 1, *shape), dtype=np.uint64)
+        for i, digit in enumerate(left):
+            columns[i : i + len(right)] += digit * right
         return self._reduce(columns)
 
     def sum(self, a: Elements, axis: int) -> Elements:
-        """Return the sums along an axis, after that of the words, of at most 2^28 elements."""
-        return self._reduce(_limbs(a).sum(axis=axis))
+        """Return the sums along an axis, after that of the words, of at most 2^36 elements."""
+        return self._reduce(self._digits(a).sum(axis=axis))
+
+    def join_bits(self, a: Elements) -> Elements:
+        """Return `Σ 2^i a[:, :, i]`, shape (words, ...), for a of the shape (words, ..., places, n).
+
+        The places may be any elements, such as shares of bits.
+        """
+        found = self._join_places(a[..., :_PLACES_MAX, :])
+        for start in range(_PLACES_MAX, a.shape[-2], _PLACES_MAX):
+            high = self._join_places(a[..., start : start + _PLACES_MAX, :])
+            found = self.add(found, self.mul(high, self.constant(1 << start, high.ndim)))
+        return found
+
+    def _join_places(self, a: Elements) -> Elements:
+        places = np.arange(a.shape[-2], dtype=np.uint64)[:, None]
+        return self._reduce((self._digits(a) << places).sum(axis=-2))
 
     def matmul(self, left: Elements, right: Elements) -> Elements:
         """Return a matrix product for each report, shape (words, rows, columns, reports).
 
-        The products of digits are sums of integers below 2^53, so double precision is exact.
-
         Args:
-            left: Shape (words, rows, inner, reports), with an inner length of at most 2^16.
+            left: Shape (words, rows, inner, reports).
             right: Shape (words, inner, columns, reports).
         """
-        digits = _DIGITS_IN_WORD * self.words
-        (_, rows, inner, reports), (_, _, columns, _) = left.shape, right.shape
-        a = _digits(left).transpose(0, 1, 3, 2).reshape(reports, rows * digits, inner)
-        b = _digits(right).reshape(reports, inner, columns * digits)
-        split = (a @ b).reshape(reports, rows, digits, columns, digits)
-        products = split.transpose(2, 4, 1, 3, 0).astype(np.uint64, order="C")
-        sums = np.zeros((2 * digits, rows, columns, reports), dtype=np.uint64)
-        for i, row in enumerate(products):
-            sums[i : i + digits] += row
-        for i in range(2 * digits - 1):
-            sums[i + 1] += sums[i] >> _DIGIT_SHIFT
-            sums[i] &= _DIGIT
-        return self._reduce(sums[::2] + (sums[1::2] << _DIGIT_SHIFT))
+        found: Elements | None = None
+        for start in range(0, left.shape[2], _INNER_MAX):
+            inner = slice(start, start + _INNER_MAX)
+            a, b = self._digits(left[:, :, inner]), self._digits(right[:, inner])
+            products = np.einsum("irkn,jkcn->ijrcn", a, b)
+            columns = np.zeros((2 * len(a) - 1, *products.shape[2:]), dtype=np.uint64)
+            for i, row in enumerate(products):
+                columns[i : i + len(row)] += row
+            part = self._reduce(columns)
+            found = part if found is None else self.add(found, part)
+        return self.zeros(*left.shape[1:2], *right.shape[2:]) if found is None else found
+
+    def _digits(self, a: Elements) -> NDArray[np.uint64]:
+        """Return the 26-bit digits of elements, shape (digits, ...), the lowest first."""
+        digits = -(-_WORD_BITS * self.words // _DIGIT_BITS)
+        found = np.empty((digits, *a.shape[1:]), dtype=np.uint64)
+        for i, digit in enumerate(found):
+            word, bit = divmod(i * _DIGIT_BITS, _WORD_BITS)
+            np.right_shift(a[word], np.uint64(bit), out=digit)
+            if bit + _DIGIT_BITS > _WORD_BITS and word + 1 < self.words:
+                np.bitwise_or(digit, a[word + 1] << np.uint64(_WORD_BITS - bit), out=digit)
+        found &= _DIGIT
+        return found
 
     def _reduce(self, columns: NDArray[np.uint64]) -> Elements:
-        """Return the elements `Σ columns[i] · 2^(32 i)`.
+        """Return the elements `Σ columns[i] · 2^(26 i)`.
 
         Args:
-            columns: At most `2 limbs` columns of numbers below 2^50, or `limbs` columns of numbers
-                below 2^60. They are overwritten.
+            columns: Numbers below 2^63, as many as a product of two elements has. They are
+                overwritten.
         """
-        signed, middle = columns.view(np.int64), self.limbs // 2
+        signed, middle = self._limbs(columns), self.words
         for low in range(len(signed) - self.limbs - middle, -1, -middle):
-            # The square of h is c h - 1, and h is `middle` columns.
+            # The square of h is c h - 1, and h is `middle` limbs.
             top = signed[low + self.limbs : low + self.limbs + middle]
             signed[low : low + middle] -= top
             signed[low + middle : low + self.limbs] += top * self.c
@@ -183,6 +213,21 @@ class Field:
         limbs[0] -= beyond
         limbs[middle] += beyond * self.c
         return self._assemble(limbs, _carry(limbs))
+
+    def _limbs(self, columns: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return columns of 26 bits as twice the limbs of an element, each below 2^52."""
+        for i in range(1, len(columns)):
+            columns[i] += columns[i - 1] >> _DIGIT_SHIFT
+        columns[:-1] &= _DIGIT
+        found = np.zeros((2 * self.limbs, *columns.shape[1:]), dtype=np.uint64)
+        for i, column in enumerate(columns):
+            limb, bit = divmod(i * _DIGIT_BITS, _LIMB_BITS)
+            if limb + 1 < len(found):
+                found[limb] += column << np.uint64(bit) & np.uint64(_LIMB)
+                found[limb + 1] += column >> np.uint64(_LIMB_BITS - bit)
+            else:
+                found[limb] += column << np.uint64(bit)
+        return found.view(np.int64)
 
     def _assemble(self, limbs: NDArray[np.int64], beyond: NDArray[np.int64]) -> Elements:
         """Return elements from limbs of 32 bits, and a carry of -1, 0 or 1 beyond them."""
@@ -215,20 +260,6 @@ def _split(number: int, words: int) -> Elements:
     return np.array([number >> 64 * i & 0xFFFFFFFFFFFFFFFF for i in range(words)], dtype=np.uint64)
 
 
-def _limbs(a: Elements) -> NDArray[np.uint64]:
-    """Return the 32-bit limbs of elements, shape (limbs, ...), the lowest first."""
-    found = np.empty((2 * len(a), *a.shape[1:]), dtype=np.uint64)
-    np.bitwise_and(a, _LIMB, out=found[::2])
-    np.right_shift(a, _LIMB_SHIFT, out=found[1::2])
-    return found
-
-
-def _digits(a: Elements) -> NDArray[np.float64]:
-    """Return the 16-bit digits of matrices, shape (reports, ..., digits), the lowest first."""
-    words = np.ascontiguousarray(np.moveaxis(a, (-1, 0), (0, -1))).astype("<u8", copy=False)
-    return words.view("<u2").astype(np.float64)
-
-
 def _subtract(a: Elements, b: Elements) -> tuple[Elements, Bools]:
     """Return a - b modulo a power of two, and where it is negative."""
     found, below = a - b, a < b
@@ -243,5 +274,5 @@ def _carry(limbs: NDArray[np.int64]) -> NDArray[np.int64]:
     for i in range(1, len(limbs)):
         limbs[i] += limbs[i - 1] >> _LIMB_BITS
     beyond = limbs[-1] >> _LIMB_BITS
-    limbs &= np.int64(_LIMB)
+    limbs &= _LIMB
     return beyond

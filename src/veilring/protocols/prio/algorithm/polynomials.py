@@ -38,7 +38,7 @@ def interpolate(field: Field, values: Elements) -> Elements:
     """Return the coefficients of the polynomials with these values at the roots of unity."""
     size = values.shape[1]
     turned = np.concatenate([values[:, :1], values[:, :0:-1]], axis=1)
-    scale = _spread(field.elements([pow(size, -1, field.modulus)]), values.ndim)
+    scale = field.constant(pow(size, -1, field.modulus), values.ndim)
     return field.mul(_transform(field, turned), scale)
 
 
