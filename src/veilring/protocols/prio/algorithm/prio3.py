@@ -51,7 +51,7 @@ SHARES_MIN: Final = 2
 SHARES_MAX: Final = 255
 # The elements of measurements that are processed at once. So arrays of one report for each element
 # fit into a typical second-level cache, and calls of NumPy cost less than their work.
-BLOCK_ELEMENTS: Final = 1 << 15
+BLOCK_ELEMENTS: Final = 1 << 18
 _BLOCK_REPORTS: Final = range(16, 1025)
 
 
