@@ -3,6 +3,7 @@
 - `drafts`: the constants of each draft of the standard.
 - `fields`: arithmetic on arrays of field elements, and their bytes.
 - `polynomials`: number-theoretic transforms, and polynomials at a point.
+- `keccak`: TurboSHAKE128 of many short messages.
 - `xof`: bytes and field elements expanded from seeds.
 - `circuits`: valid measurements, as arithmetic circuits.
 - `proofs`: fully linear proofs that an encoded measurement is valid.

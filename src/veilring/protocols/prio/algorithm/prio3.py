@@ -18,8 +18,8 @@ For example::
     aggregate = prio.aggregate(shares, first.valid & second.valid & accepted & finished)
 
 All rows are `uint8`, one row a report, with exactly the draft's encodings. A report that does not
-decode or does not verify is marked as invalid and never raises an error. Its shares and messages are
-then zero.
+decode or does not verify is marked as invalid and never raises an error. Its shares and messages
+are then zero.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,10 +49,10 @@ LEADER: Final = 0
 PROOFS_MAX: Final = 255
 SHARES_MIN: Final = 2
 SHARES_MAX: Final = 255
-# The elements of measurements that are processed at once. So arrays of one report for each element
-# fit into a typical second-level cache, and calls of NumPy cost less than their work.
+# The elements of encoded measurements that are processed at once, which bounds the memory: with
+# fewer, calls of NumPy cost more than their work.
 BLOCK_ELEMENTS: Final = 1 << 18
-_BLOCK_REPORTS: Final = range(16, 1025)
+BLOCK_REPORTS_MAX: Final = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -466,8 +466,7 @@ class Prio3:
 
     def _blocks(self, reports: int) -> Iterator[slice]:
         """Yield slices of reports of bounded size; one empty slice if there are none."""
-        size = BLOCK_ELEMENTS // self.circuit.length
-        step = min(max(size, _BLOCK_REPORTS[0]), _BLOCK_REPORTS[-1])
+        step = min(max(BLOCK_ELEMENTS // self.circuit.length, 1), BLOCK_REPORTS_MAX)
         for start in range(0, max(reports, 1), step):
             yield slice(start, start + step)
 
