@@ -72,7 +72,9 @@ def changed(rows: list[Octets], which: int, bits: Octets) -> list[Octets]:
     return [each ^ bits if i == which else each for i, each in enumerate(rows)]
 
 
-def refused(batch: Batch, change: list[Octets] | None = None, messages: Octets | None = None) -> int:
+def refused(
+    batch: Batch, change: list[Octets] | None = None, messages: Octets | None = None
+) -> int:
     """Return the size of a batch of which no report is accepted."""
     accepted, _ = batch.accepted(change or (), messages)
     assert not accepted.any()

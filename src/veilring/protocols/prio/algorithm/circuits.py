@@ -186,7 +186,7 @@ class ZerosAndOnes(Circuit):
         """Return x with zeros at its end, shape (words, calls, chunk, reports)."""
         padded = self.field.zeros(self.calls * self.chunk, x.shape[-1])
         padded[:, : self.length] = x
-        return padded.reshape(-1, self.calls, self.chunk, x.shape[-1])
+        return padded.reshape(len(x), self.calls, self.chunk, x.shape[-1])
 
     def _powers(self, r: Elements) -> tuple[Elements, Elements]:
         """Return `r, r², ..., r^chunk`, and `1, r^chunk, r^(2 chunk), ...` for the calls."""
@@ -347,9 +347,9 @@ def _within(measurements: NDArray[Any], shape: tuple[int, ...], most: int) -> ND
 def _bits_of(numbers: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     """Return the bits of numbers, the lowest first, shape (numbers · bits, reports)."""
     found = numbers.T[:, None] >> np.arange(bits, dtype=np.uint64)[:, None] & np.uint64(1)
-    return found.reshape(-1, len(numbers))
+    return found.reshape(numbers.shape[1] * bits, len(numbers))
 
 
 def _numbers_of(field: Field, x: Elements, bits: int) -> Elements:
     """Return numbers from their bits, or shares of both, shape (words, numbers, reports)."""
-    return field.join_bits(x.reshape(field.words, -1, bits, x.shape[-1]))
+    return field.join_bits(x.reshape(field.words, x.shape[1] // bits, bits, x.shape[-1]))

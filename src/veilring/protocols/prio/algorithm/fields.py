@@ -116,7 +116,8 @@ class Field:
 
         An element that is not canonical is returned as it is: discard its row.
         """
-        words = np.ascontiguousarray(rows).view("<u8").reshape(len(rows), -1, self.words)
+        length = rows.shape[1] // self.element_bytes
+        words = np.ascontiguousarray(rows).view("<u8").reshape(len(rows), length, self.words)
         elements: Elements = words.transpose(2, 1, 0).astype(np.uint64, order="C")
         return elements, self.is_canonical(elements).all(axis=0)
 

@@ -247,7 +247,7 @@ class Prio3:
     def _shard(self, measurements: NDArray[Any], nonces: Octets, rand: Octets) -> list[Octets]:
         """Return the public shares and the input shares of a block."""
         x = self.circuit.encode(measurements)
-        seeds = rand.reshape(len(rand), -1, self.draft.seed_bytes).transpose(1, 0, 2)
+        seeds = np.hsplit(rand, self.rand_size // self.draft.seed_bytes)
         each = 3 if self._joint_bytes else 2
         helpers = [seeds[i : i + each] for i in range(0, each * (self.shares - 1), each)]
         leader_blind, prove_seed = seeds[-2:]
@@ -264,7 +264,7 @@ class Prio3:
         for aggregator, (_, seed, *_) in enumerate(helpers, start=1):
             proof = self.field.sub(proof, self._helper_proofs(aggregator, seed))
         leader = np.hstack([encoded, self.field.encode(proof), *blinds])
-        return [public, leader, *(np.hstack(list(helper)) for helper in helpers)]
+        return [public, leader, *(np.hstack(helper) for helper in helpers)]
 
     def _prove(self, x: Elements, prove_seeds: Octets, joint_seeds: Octets) -> Elements:
         """Return all proofs of a block, one after the other."""

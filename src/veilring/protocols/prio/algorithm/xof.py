@@ -93,7 +93,7 @@ def squeeze(domain: int, messages: Octets, length: int) -> Octets:
         TurboSHAKE128.new(domain=domain, data=data[start : start + size]).read(length)
         for start in range(0, len(data), size)
     ]
-    return np.frombuffer(bytearray().join(rows), dtype=np.uint8).reshape(-1, length)
+    return np.frombuffer(bytearray().join(rows), dtype=np.uint8).reshape(reports, length)
 
 
 def sample(field: Field, domain: int, messages: Octets, length: int) -> tuple[Elements, Octets]:
