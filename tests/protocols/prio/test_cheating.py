@@ -1,6 +1,6 @@
 """Clients that cheat: no invalid measurement is counted, however well its proof is made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -66,7 +66,7 @@ INVALID: list[tuple[str, Vector]] = [
 ]
 
 
-def rows(encoded: list[bytes]) -> Any:
+def rows(encoded: Sequence[bytes]) -> Any:
     """Return bytes as rows."""
     return np.frombuffer(b"".join(encoded), dtype=np.uint8).reshape(len(encoded), -1)
 

@@ -1,7 +1,7 @@
 """The draft's test vectors, as rows."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def load(name: str) -> Vector:
     data = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
     shares, kind = data["shares"], name.rpartition("_")[0].removeprefix("Prio3")
     given = {key: data[key] for key in ("length", "bits", "chunk_length") if key in data}
-    make = {
+    make: dict[str, Callable[..., Prio3]] = {
         "Count": Prio3.count,
         "Sum": Prio3.sum_,
         "SumVec": Prio3.sum_vec,
@@ -97,8 +97,8 @@ class Batch:
         """Return which reports all aggregators accept, and which each of them could decode.
 
         Args:
-            change: What to add, bit by bit, to the preparation shares of each aggregator.
-            messages: What to add to the messages.
+            change: The bits to flip in the preparation shares of each aggregator.
+            messages: The bits to flip in the messages.
         """
         everyone = zip(self.keys, self.nonces, self.public, self.inputs, strict=True)
         preparations = [

@@ -10,7 +10,7 @@
 - `prio3`: the whole scheme, from measurements to totals.
 
 Source: Barnes, Cook, Patton and Schoppmann, "Verifiable Distributed Aggregation Functions",
-draft-irtf-cfrg-vdaf-08 (2023). Sections are cited by the draft's own names.
+`draft-irtf-cfrg-vdaf-08` (2023). Sections are cited by the draft's own names.
 
 Field elements have the shape (words, length, reports), so that each step computes on all reports of
 a block at once. Rows of bytes have the shape (reports, bytes). Shares, seeds and keys are secret.

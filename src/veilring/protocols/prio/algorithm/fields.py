@@ -119,7 +119,7 @@ class Field:
         length = rows.shape[1] // self.element_bytes
         words = np.ascontiguousarray(rows).view("<u8").reshape(len(rows), length, self.words)
         elements: Elements = words.transpose(2, 1, 0).astype(np.uint64, order="C")
-        return elements, self.is_canonical(elements).all(axis=0)
+        return elements, np.asarray(self.is_canonical(elements).all(axis=0))
 
     def is_canonical(self, elements: Elements) -> Bools:
         """Return whether each element is below the modulus, without the axis of words."""

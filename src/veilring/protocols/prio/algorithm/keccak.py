@@ -3,8 +3,8 @@
 A call of the library takes as long as some thirty permutations, so a batch of short expansions
 costs a quarter here. Long ones are for the library: see `xof`.
 
-Source: Bertoni, Daemen, Hoffert, Peeters, Van Assche, Van Keer and Viguier, "TurboSHAKE",
-IACR ePrint 2023/342: twelve rounds of Keccak-p[1600] with a rate of 168 bytes.
+Source: Bertoni, Daemen, Hoffert, Peeters, Van Assche, Van Keer and Viguier, "TurboSHAKE" (IACR
+2023/342): twelve rounds of Keccak-p[1600] with a rate of 168 bytes.
 """
 
 from typing import Final, TypeAlias

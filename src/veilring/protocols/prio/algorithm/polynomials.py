@@ -49,7 +49,7 @@ def lagrange(field: Field, powers: Elements) -> Elements:
     is a symmetric matrix, so the basis is the interpolation of the powers of t.
 
     Args:
-        powers: The powers `1, t, t², ...`, as many as roots.
+        powers: The powers `1, t, t², ...`, one for each root.
     """
     return interpolate(field, powers)
 

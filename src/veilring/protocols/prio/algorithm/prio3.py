@@ -452,7 +452,7 @@ class Prio3:
             reports: The number of reports that each of them counted.
 
         Raises:
-            InputError: So many reports could exceed half of the modulus.
+            InputError: The sum of this number of reports could exceed half of the modulus.
         """
         modulus = self.field.modulus
         require(
@@ -465,7 +465,7 @@ class Prio3:
         return [number - modulus * (2 * number > modulus) for number in self.field.integers(total)]
 
     def _blocks(self, reports: int) -> Iterator[slice]:
-        """Yield slices of reports of bounded size; one empty slice if there are none."""
+        """Yield slices of reports of bounded size, and an empty slice of no reports."""
         step = min(max(BLOCK_ELEMENTS // self.circuit.length, 1), BLOCK_REPORTS_MAX)
         for start in range(0, max(reports, 1), step):
             yield slice(start, start + step)
@@ -499,7 +499,7 @@ class Prio3:
         return self._xof.derive(self.draft.joint_part, blinds, *binder)
 
     def _joint_seeds(self, parts: Octets) -> Octets:
-        """Return the seeds of the joint randomness, of no bytes if there is none."""
+        """Return the seeds of the joint randomness, of no bytes for a circuit without it."""
         if not self._joint_bytes:
             return parts
         return self._xof.derive(self.draft.joint_seed, bytes(self.draft.seed_bytes), parts)
