@@ -123,6 +123,9 @@ class Field:
 
     def is_canonical(self, elements: Elements) -> Bools:
         """Return whether each element is below the modulus, without the axis of words."""
+        below: Bools = elements[-1] < self._modulus_words[-1]
+        if below.all():
+            return below
         below = np.zeros(elements.shape[1:], dtype=np.bool_)
         for word, limit in zip(elements, self._modulus_words, strict=True):
             below = (word < limit) | ((word == limit) & below)

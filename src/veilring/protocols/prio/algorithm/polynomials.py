@@ -54,6 +54,18 @@ def lagrange(field: Field, powers: Elements) -> Elements:
     return interpolate(field, powers)
 
 
+def sum_values(field: Field, coefficients: Elements, size: int, number: int) -> Elements:
+    """Return the sums of polynomials' values at `w, w², ...`, shape (words, reports).
+
+    Args:
+        coefficients: Shape (words, any, reports).
+        size: The order of the root of unity w.
+        number: The number of values in a sum.
+    """
+    weights = _sums_of_powers(field, size, number, coefficients.shape[1])
+    return field.matmul(weights[:, None, :, None], coefficients[:, :, None])[:, 0, 0]
+
+
 def powers_of(field: Field, base: Elements, number: int) -> Elements:
     """Return `1, x, x², ...` along the axis after the words, for a base of length 1 there."""
     found = field.zeros(number, *base.shape[2:])
@@ -95,6 +107,17 @@ def _twiddles(field: Field, half: int) -> Elements:
     """Return the roots of unity of order `2 half` from 1 to half, shape (words, 1, half - 1)."""
     root = field.root(2 * half)
     return field.elements(pow(root, k, field.modulus) for k in range(1, half))[:, None]
+
+
+@lru_cache(maxsize=64)
+def _sums_of_powers(field: Field, size: int, number: int, exponents: int) -> Elements:
+    """Return `Σ w^(i k)` over k from 1 to a number, for each exponent i, shape (words, i)."""
+    root, p = field.root(size), field.modulus
+    sums = [number]
+    for i in range(1, size):  # a geometric series
+        ratio = pow(root, i, p)
+        sums.append(ratio * (pow(ratio, number, p) - 1) * pow(ratio - 1, -1, p))
+    return field.elements(sums[i % size] for i in range(exponents))
 
 
 @lru_cache(maxsize=64)

@@ -88,10 +88,9 @@ def squeeze(domain: int, messages: Octets, length: int) -> Octets:
     reports, size = messages.shape
     if reports >= MANY and permutations(size, length) <= SHORT:
         return turbo_shake(domain, messages, length)
-    data = memoryview(messages.tobytes())
+    data, shake = messages.tobytes(), TurboSHAKE128.new(domain=domain)
     rows = [
-        TurboSHAKE128.new(domain=domain, data=data[start : start + size]).read(length)
-        for start in range(0, len(data), size)
+        shake.new(data[start : start + size]).read(length) for start in range(0, len(data), size)
     ]
     return np.frombuffer(bytearray().join(rows), dtype=np.uint8).reshape(reports, length)
 
