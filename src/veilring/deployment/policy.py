@@ -31,7 +31,7 @@ from typing_extensions import override
 from veilring.config import Section as Table
 from veilring.config import read_toml, require_key_that
 from veilring.data.cells import Words
-from veilring.deployment.config import STATISTICS
+from veilring.deployment.config import STATISTICS, VERIFIED_SUM
 from veilring.deployment.connecting import Server
 from veilring.deployment.trail import STORED_SECONDS, TRAIL, Trail
 from veilring.errors import (
@@ -484,7 +484,7 @@ def read_policy(server: Server, path: str, terms: Request) -> Policy | None:
         return None
     policy = read_toml(Path(path), Policy, "policy")
     _require_names("clients", policy.clients, server.roster.names)
-    _require_names("systems", policy.systems, (*system_names(), STATISTICS))
+    _require_names("systems", policy.systems, (*system_names(), STATISTICS, VERIFIED_SUM))
     if not terms.counted:
         counted = [key for key in policy.limits if key not in _UNCOUNTED]
         message = f"this party counts no queries; allowed: {', '.join(_UNCOUNTED)}"

@@ -49,7 +49,7 @@ from veilring.protocols.prio.store import (
     digest_ids,
     digest_of,
 )
-from veilring.protocols.prio.task import Task
+from veilring.protocols.prio.task import CLOCK_SKEW_SECONDS, Task
 from veilring.transport.frames import CONTENT_BYTES_MAX
 
 LEADER, HELPER = range(2)
@@ -57,8 +57,6 @@ LEADER, HELPER = range(2)
 
 EXCHANGE_REPORTS_MAX: Final = 4096
 """The maximum number of reports that are verified in one exchange."""
-CLOCK_SLACK_SECONDS: Final = 60.0
-"""The difference between the clocks of two aggregators that needs no attention."""
 _IDS_MAX: Final = EXCHANGE_REPORTS_MAX  # of reports that the helper has yet to refuse, a message
 _ROOM: Final = CONTENT_BYTES_MAX - _IDS_MAX * ID_BYTES - KEY_BYTES
 _LISTED_MAX: Final = CONTENT_BYTES_MAX // ID_BYTES
@@ -137,9 +135,13 @@ class Proposal(NamedTuple):
 class Leader(Counting):
     """The aggregator that receives uploads, and decides when a batch closes."""
 
-    def prepare(self) -> Exchange | None:
-        """Return the next reports to verify, as many as the batch lacks; none if nothing waits."""
-        while uploads := self._next_uploads():
+    def prepare(self, flying: Exchange | None = None) -> Exchange | None:
+        """Return the next reports to verify, as many as the batch lacks; none if nothing waits.
+
+        Args:
+            flying: The reports that are being verified meanwhile.
+        """
+        while uploads := self._next_uploads([] if flying is None else flying.numbers):
             numbers, kept = list(uploads), list(uploads.values())
             prepared = self.prio.prepare(
                 self.store.verify_key,
@@ -245,17 +247,18 @@ class Leader(Counting):
             )
         return following
 
-    def _next_uploads(self) -> dict[int, Upload]:
+    def _next_uploads(self, flying: Sequence[int]) -> dict[int, Upload]:
         """Return the next reports of one exchange, after refusing those of a wrong size."""
-        lacking = self.task.minimum - self.store.count(Verdict.ACCEPTED)
+        lacking = self.task.minimum - self.store.count(Verdict.ACCEPTED) - len(flying)
         if self.has_ended():
             lacking = EXCHANGE_REPORTS_MAX
-        uploads = self.store.waiting(max(0, min(lacking, EXCHANGE_REPORTS_MAX)))
+        most = max(0, min(lacking, EXCHANGE_REPORTS_MAX))
+        uploads = self.store.waiting(most, max(flying, default=0))
         sizes = self.prio.public_share_size, self.prio.input_share_sizes[LEADER]
         wrong = [n for n, each in uploads.items() if (len(each.public), len(each.share)) != sizes]
         if wrong:
             self.store.settle([(number, Verdict.INVALID, b"") for number in wrong])
-            return self._next_uploads()
+            return self._next_uploads(flying)
         ends = accumulate(_row_bytes(self.prio, len(each.sealed)) for each in uploads.values())
         fit = sum(end <= _ROOM for end in ends)
         return dict(list(uploads.items())[: max(1, fit)])
@@ -313,7 +316,7 @@ class Helper(Counting):
         last = self.store.last_batch()
         if message.number != (0 if last is None else last.number + 1):
             raise ProtocolViolation(leader, f"proposed batch {message.number} before its turn")
-        if message.reports < self.task.minimum and not self.has_ended(CLOCK_SLACK_SECONDS):
+        if message.reports < self.task.minimum and not self.has_ended(CLOCK_SKEW_SECONDS):
             said = f"proposed a batch of {message.reports} reports; the minimum is"
             raise ProtocolViolation(leader, f"{said} {self.task.minimum}")
         self.store.disown(split_ids(message.disowned, leader))
@@ -396,7 +399,7 @@ class Helper(Counting):
         """Return whether reports of a time are accepted."""
         if self.task.closes is not None and time >= self.task.closes:
             return Verdict.LATE
-        if time > self.now() + self.task.time_precision + CLOCK_SLACK_SECONDS:
+        if time > self.now() + 2 * CLOCK_SKEW_SECONDS:
             return Verdict.EARLY
         return Verdict.ACCEPTED
 

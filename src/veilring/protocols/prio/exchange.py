@@ -8,7 +8,6 @@ the two has lost reports. `sum_verified` plays all of it once in one session of 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +42,6 @@ from veilring.protocols.prio.scheme import scheme_of
 from veilring.protocols.prio.store import PART_DIGEST_BYTES, PARTS, SHARES, ShareStore, Upload
 from veilring.protocols.prio.task import Task
 from veilring.protocols.promise import Forecast, repeated
-
-VERIFY: Final = "prio.verify"
-"""The service of a helper that verifies reports, for its leader."""
-CLOSE: Final = "prio.close"
-"""The service of a helper that fixes batches, for its leader."""
-COLLECT: Final = "prio.collect"
-"""The service of both aggregators that releases totals, for the collector."""
 
 
 async def verify_reports(
@@ -103,25 +95,22 @@ async def answer_leader(
     leader: str,
     offload: Offload = run_inline,
     first_round: int = 1,
-) -> int:
-    """Answer a leader until a batch is fixed, and return the round after that.
+) -> PreparedReports | BatchAnswer:
+    """Answer one message of a leader, and return the answer.
 
     Raises:
-        ProtocolViolation: If no honest leader asks so.
+        ProtocolViolation: If no honest leader sends such a message.
     """
     asked: tuple[type[PrepareReports | ProposeBatch], ...] = (PrepareReports, ProposeBatch)
-    while True:
-        _, message = await party.receive_any(asked, senders=(leader,))
-        answer: PreparedReports | BatchAnswer
-        if isinstance(message, PrepareReports):
-            answer = await offload(partial(helper.answer, message, leader))
-        else:
-            answer = await offload(partial(helper.consider, message, leader))
-        party.round(first_round + 1)
-        await party.send(leader, answer)
-        first_round += 2
-        if isinstance(answer, BatchAnswer) and answer.agreed:
-            return first_round
+    _, message = await party.receive_any(asked, senders=(leader,))
+    answer: PreparedReports | BatchAnswer
+    if isinstance(message, PrepareReports):
+        answer = await offload(partial(helper.answer, message, leader))
+    else:
+        answer = await offload(partial(helper.consider, message, leader))
+    party.round(first_round + 1)
+    await party.send(leader, answer)
+    return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +148,7 @@ async def sum_verified(
         store.add(uploads)
         number = await _lead(party, Leader(*counting), roles.helper)
     else:
-        number = await answer_leader(party, Helper(*counting, open_plain), leader=roles.leader)
+        number = await _follow(party, Helper(*counting, open_plain), roles.leader)
     batch = store.batch(0)
     price = task.epsilon or 0.0
     ledger = open_ledger(file, Budgets("epsilon", price))
@@ -179,6 +168,15 @@ async def _lead(party: Party, leader: Leader, helper: str) -> int:
         await verify_reports(party, exchange, leader, helper=helper, first_round=number)
         number += 2
     return await close_batch(party, leader.propose(), leader, helper=helper, first_round=number)
+
+
+async def _follow(party: Party, helper: Helper, leader: str) -> int:
+    """Answer a leader until a batch is fixed; return the round after that."""
+    number, answer = 1, None
+    while not (isinstance(answer, BatchAnswer) and answer.agreed):
+        answer = await answer_leader(party, helper, leader=leader, first_round=number)
+        number += 2
+    return number
 
 
 async def _receive_total(party: Party, prio: Prio3, sender: str) -> TotalShare:

@@ -6,6 +6,8 @@ aggregator draws its noise once, in the transaction that charges for it, so a to
 collected again is the same.
 """
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +20,7 @@ from numpy.random import Generator
 from veilring.arrays import Ints
 from veilring.errors import Tampered
 from veilring.privacy.budgets import Charge
+from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.prio.algorithm.fields import Elements
 from veilring.protocols.prio.algorithm.prio3 import Prio3
@@ -25,6 +28,7 @@ from veilring.protocols.prio.messages import TotalShare
 from veilring.protocols.prio.scheme import entries_of, norm_of
 from veilring.protocols.prio.store import Batch, ShareStore
 from veilring.protocols.prio.task import Task
+from veilring.protocols.promise import Promise, measure_of
 from veilring.protocols.release.algorithm.noise import Sensitivity, SumNoise, Trust
 from veilring.protocols.requests import RequestRefusal, answer_once, content_key
 
@@ -39,6 +43,51 @@ def noise_of(task: Task) -> SumNoise | None:
     most = norm_of(task.vdaf)
     row = Sensitivity("l1", most, entries_of(task.vdaf))
     return SumNoise("laplace", most / Fraction(task.epsilon), row, _TRUST)
+
+
+def promise_of(task: Task) -> Promise:
+    """Return the guarantee of each client's report."""
+    most = f"{norm_of(task.vdaf):,}"
+    return Promise(
+        protects="each client's report",
+        against="one of the aggregators, the collector and all other clients, together",
+        threat_model="one of two aggregators is honest: the other one may pool its view with the"
+        " collector and any clients; reports that are not valid are refused, a valid report changes"
+        f" a total by at most {most}, and either aggregator can change a total unnoticed",
+        adjacency="a person with one report in a batch added or removed",
+        epsilon=task.epsilon,
+        delta=0.0,
+        unit="batch",
+        measure="no ε: totals are exact" if task.epsilon is None else measure_of(0.0),
+        learned="the collector: the noisy totals and the number of reports of each batch; both"
+        " aggregators: the times of uploads and the number of valid reports",
+    )
+
+
+def half_width(noise: SumNoise | None, confidence: float) -> int:
+    """Return the least number that the noise of a total exceeds with at most 1 - `confidence`.
+
+    The sum of two draws with `q = e**(-1 / scale)` is k with a probability in proportion to
+    `q**|k| (|k| + c)`, where `c = (1 + q**2) / (1 - q**2)`; its tail is a geometric series.
+
+    Args:
+        noise: The noise of each aggregator; none for exact totals.
+        confidence: Above 0 and below 1.
+    """
+    require(0 < confidence < 1, "confidence", confidence, "a number between 0 and 1")
+    if noise is None:
+        return 0
+    step = -1 / float(noise.spread)  # ln q
+    rest, c = -math.expm1(step), -1 / math.tanh(step)
+
+    def beyond(k: int) -> float:
+        tail = math.exp((k + 1) * step) * ((k + 1 + c) / rest + math.exp(step) / rest**2)
+        return 2 * math.tanh(-step / 2) ** 2 * tail
+
+    high = 1
+    while beyond(high) > 1 - confidence:
+        high *= 2
+    return bisect_left(range(high + 1), True, key=lambda k: beyond(k) <= 1 - confidence)
 
 
 @dataclass(frozen=True, slots=True)

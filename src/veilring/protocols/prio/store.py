@@ -84,7 +84,11 @@ class Upload(NamedTuple):
     @property
     def digest(self) -> bytes:
         """The hash of all but the id, by which a repeated upload is known."""
-        return digest_parts(self.time, self.public, self.share, self.sealed)
+        digest = hashlib.sha256(self.time.to_bytes(8))
+        for part in (self.public, self.share, self.sealed):
+            digest.update(len(part).to_bytes(4))
+            digest.update(part)
+        return digest.digest()
 
 
 class Judged(NamedTuple):
@@ -122,15 +126,6 @@ class Batch(NamedTuple):
     digest: bytes
     agreed: bool
     total: bytes | None = None
-
-
-def digest_parts(time: int, *parts: bytes) -> bytes:
-    """Return the hash of a report: of its time, and of the lengths and bytes of its parts."""
-    digest = hashlib.sha256(time.to_bytes(8))
-    for part in parts:
-        digest.update(len(part).to_bytes(4))
-        digest.update(part)
-    return digest.digest()
 
 
 def digest_ids(ids: Iterable[bytes]) -> Digests:
@@ -200,13 +195,17 @@ class ShareStore:
         with self.transaction() as db:
             return [_add(db, upload) for upload in uploads]
 
-    def waiting(self, most: int) -> dict[int, Upload]:
-        """Return the first reports that are not verified, by their numbers."""
+    def waiting(self, most: int, after: int = 0) -> dict[int, Upload]:
+        """Return the first reports that are not verified, by their numbers.
+
+        Args:
+            after: The number below the numbers of all of them.
+        """
         rows = self._all(
             "SELECT number, id, time, public, inputs.share, sealed"
             " FROM uploads JOIN inputs USING (number)"
-            " WHERE verdict = ? AND batch IS NULL ORDER BY number LIMIT ?",
-            (Verdict.WAITING, most),
+            " WHERE verdict = ? AND batch IS NULL AND number > ? ORDER BY number LIMIT ?",
+            (Verdict.WAITING, after, most),
         )
         return {number: Upload(*rest) for number, *rest in rows}
 

@@ -23,6 +23,8 @@ TASK_ID_BYTES: Final = 32  # DAP-09, section 4.2: the size of SHA-256
 URL_BYTES_MAX: Final = 1 << 11
 # One share of this length is some 50 MB: a task that needs more is a mistake.
 ENTRIES_MAX: Final = 1 << 20
+CLOCK_SKEW_SECONDS: Final = 300
+"""A report may be of a time so far ahead of the leader's clock (DAP-09, section 4.4.2)."""
 TIME_MAX: Final = 1 << 40
 """Later times are mistakes; any time below is exact in JavaScript, too."""
 

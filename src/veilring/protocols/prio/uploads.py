@@ -28,10 +28,8 @@ from veilring.protocols.prio.dap import (
 from veilring.protocols.prio.hpke import KEY_BYTES
 from veilring.protocols.prio.sealing import Keyring, Problem, ReportRefused, sealed_bytes
 from veilring.protocols.prio.store import Added, Upload
-from veilring.protocols.prio.task import Task
+from veilring.protocols.prio.task import CLOCK_SKEW_SECONDS, Task
 
-CLOCK_SKEW_SECONDS: Final = 300
-"""A report may be of a time so far ahead of the leader's clock (DAP-09, section 4.4.2)."""
 # After a full disk, clients' reports do not each trigger an immediate retry.
 STORE_PAUSE_SECONDS: Final = 1.0
 _log = logging.getLogger("veilring.leader")
