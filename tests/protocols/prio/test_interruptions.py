@@ -1,14 +1,16 @@
 """A leader or a helper is interrupted at each of its transactions, and goes on from its file."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
+import pytest
 from numpy.random import Generator
 from tests.privacy.generators import seeded
 from tests.protocols.prio.reporting import KEY, forged, make_task, uploads_of
@@ -75,7 +77,7 @@ class World:
         """Start a party from its file."""
         file = open_state_file(self.folder / f"{name}.db", SHARES, LEDGER)
         self.files[name] = file
-        file.transaction = self._watched(name, file.transaction)  # type: ignore[method-assign]
+        vars(file)["transaction"] = self._watched(name, file.transaction)
         store = ShareStore(file, TASK, (lambda: KEY) if name == "leader" else bytes)
         ledger = open_ledger(file, Budgets("epsilon", 1e3))
         prio, noise = scheme_of(TASK.vdaf), noise_of(TASK)
@@ -89,15 +91,17 @@ class World:
     def _rng(self) -> Generator:
         return seeded("noise", next(self.draws))
 
-    def _watched(self, name: Name, original: Callable[[], object]) -> Callable[[], object]:
+    def _watched(
+        self, name: Name, original: Callable[[], AbstractContextManager[Connection]]
+    ) -> Callable[[], AbstractContextManager[Connection]]:
         @contextmanager
-        def transaction() -> Iterator[object]:
+        def transaction() -> Iterator[Connection]:
             number, moment = self.transactions[name], self.moment
             self.transactions[name] += 1
             is_now = moment is not None and moment[:2] == (name, number) and not self.interrupted
             if is_now and moment is not None and not moment.is_after:
                 raise Interrupted(name)
-            with original() as connection:  # type: ignore[attr-defined]
+            with original() as connection:
                 yield connection
             if is_now:
                 raise Interrupted(name)
