@@ -47,6 +47,29 @@ def totals_of(deployed: Deployment, batches: int) -> list[list[int]]:
     return [each["totals"] for each in collected(deployed)["batches"]]
 
 
+@pytest.mark.parametrize(
+    ("edit", "failed", "said"),
+    [
+        (("leader.toml", '"leader"', '"helper"'), "roles", "this key is of leader"),
+        (("terms.toml", '"prio"', '"prio"\nhelper = "leader"'), "terms", "three different names"),
+        (("terms.toml", '"prio"', '"prio"\ncollector = "eve"'), "roles", "eve"),
+        (("terms.toml", "chunk_length = 2", ""), "terms", "chunk_length"),
+        (("leader.toml", "leader.hpke", "none.hpke"), "keys", "a file of keys"),
+        (("terms.toml", "minimum = 20", "minimum = 21"), "state", "another task"),
+    ],
+)
+def test_mistakes_are_found_before_a_start(
+    deploy: Deploy, edit: tuple[str, str, str], failed: str, said: str
+) -> None:
+    """A mistake in the terms or a configuration is named by `veilring check`."""
+    deployed = deploy("sum")
+    deployed.edit(*edit)
+    done = deployed.call("check", "leader.toml", "--json", code=2)
+    checks = {each["name"]: each for each in json.loads(done.stdout)["checks"]}
+    assert checks[failed]["outcome"] == "failed"
+    assert said in checks[failed]["found"]
+
+
 @pytest.mark.slow
 def test_a_deployed_sum_counts_and_remembers(deploy: Deploy) -> None:
     """Batches are closed and opened at their price once, even after kills in between."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import Section, as_scenario_errors, require_key
+from veilring.config import Section, as_scenario_errors, require_key, require_key_that
 from veilring.deployment.config import (
     VERIFIED_SUM,
     AnAddress,
@@ -112,8 +112,9 @@ class VerifiedSumTerms(Terms):
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         roles = self.protocol
-        named = {roles.leader, roles.helper, roles.collector}
-        require_key(len(named) == 3, "protocol", ", ".join(named), "three different names")  # noqa: PLR2004  (see the message)
+        named = (roles.leader, roles.helper, roles.collector)
+        different = len(set(named)) == len(named)
+        require_key(different, "protocol", ", ".join(named), "three different names")
         with as_scenario_errors({}, "task"):
             scheme_of(self.task.vdaf)
             noise_of(self.task)
@@ -250,7 +251,8 @@ class AggregatorStart(Start[AggregatorConfig]):
     def _roles(self) -> str:
         roles, roster = self.terms.protocol, self.server.roster
         mine = getattr(roles, self.config.role)
-        require_key(self.server.name == mine, "role", self.config.role, f"the role of {mine}")
+        said = f"the terms name {mine} as the {self.config.role}, and this key is of"
+        require_key_that(self.server.name == mine, "role", f"{said} {self.server.name}")
         require_party(roster, f"protocol.{self.config.role}", mine)
         require_party(roster, "protocol", self.other)
         known = ", ".join(roster.names)

@@ -59,7 +59,7 @@ EXCHANGE_REPORTS_MAX: Final = 4096
 """The maximum number of reports that are verified in one exchange."""
 _IDS_MAX: Final = EXCHANGE_REPORTS_MAX  # of reports that the helper has yet to refuse, a message
 _ROOM: Final = CONTENT_BYTES_MAX - _IDS_MAX * ID_BYTES - KEY_BYTES
-_LISTED_MAX: Final = CONTENT_BYTES_MAX // ID_BYTES
+_LISTED_MAX: Final = _ROOM // ID_BYTES - PARTS
 _SIZE_BYTES: Final = 4  # of an encrypted share's size
 _TIME_BYTES: Final = 8
 
@@ -208,26 +208,22 @@ class Leader(Counting):
         accepted = self.store.count(Verdict.ACCEPTED)
         return accepted >= (1 if self.has_ended() else self.task.minimum)
 
-    def propose(self, earlier: Proposal | None = None, listed: Sequence[bytes] = ()) -> Proposal:
+    def propose(self, others: Sequence[bytes] = (), later: Sequence[bytes] = ()) -> Proposal:
         """Fix the next batch, and return what to send to the helper.
 
         Args:
-            earlier: The proposal that the helper has not agreed to.
-            listed: The ids of the helper's reports that differ from it.
+            others: The ids of reports that the helper has accepted, and that are not in the batch.
+            later: The ids of earlier ones of these, which wait for a later batch.
         """
-        batch = self.store.propose()
-        own = set(self.store.ids_of(batch.number))
-        later = [] if earlier is None else list(earlier.later)
+        batch, known = self.store.propose(), self.store.known(others)
+        waits = {each for each in others if each in known and known[each].verdict in _MAY_COUNT}
         disowned = self.store.ids(Verdict.DISPUTED, _IDS_MAX)
-        known = self.store.known(listed)
-        for each in listed:
-            if each not in own:
-                keeps = each in known and known[each].verdict in _MAY_COUNT
-                (later if keeps else disowned).append(each)
+        disowned += (each for each in others if each not in waits)
+        later = [*later, *(each for each in others if each in waits)]
         message = ProposeBatch(
             number=batch.number,
             reports=batch.reports,
-            digests=digest_ids(own),
+            digests=digest_ids(self.store.ids_of(batch.number)),
             disowned=b"".join(disowned),
             later=b"".join(later),
         )
@@ -239,17 +235,17 @@ class Leader(Counting):
         Raises:
             ProtocolViolation: If the helper denies reports that it has accepted.
         """
+        self.store.disown(proposal.disowned)  # as the helper has done, whatever it answers
+        number = proposal.batch.number
         if answer.agreed:
-            self.store.disown(proposal.disowned)
-            self.store.agree(proposal.batch.number)
+            self.store.agree(number)
             return None
-        listed = split_ids(answer.ids, helper)
-        following = self.propose(proposal, listed)
-        if following.message == proposal.message:
-            raise ProtocolViolation(
-                helper, f"denies reports of batch {proposal.batch.number} that it has accepted"
-            )
-        return following
+        left_out = {*self.store.ids_of(number), *proposal.later}
+        others = [each for each in split_ids(answer.ids, helper) if each not in left_out]
+        if not others:
+            said = f"denies reports of batch {number} that it has accepted"
+            raise ProtocolViolation(helper, said)
+        return self.propose(others, proposal.later)
 
     def _next_uploads(self, flying: Sequence[int]) -> dict[int, Upload]:
         """Return the next reports of one exchange, after refusing those of a wrong size."""
