@@ -8,6 +8,8 @@ from typing import Final
 from veilring.errors import MissingExtra
 
 EXTRA_OF: Final[Mapping[str, str]] = {
+    "Crypto": "prio",
+    "aiohttp": "prio",
     "distributed": "dask",
     "jinja2": "lab",
     "joblib": "lab",

@@ -41,6 +41,7 @@ DEPLOYED: Final = {
     "prediction": ("prediction", "wine"),
     "survey": ("survey", "iris", "--reports=2000", "--survey-clients=1"),
     "places": ("places", _PLACES),
+    "sum": ("verified-sum", "iris", "--minimum=20"),
 }
 """The words of `veilring deploy` for a small deployment of each system."""
 
@@ -246,7 +247,7 @@ def deploy(folder: Path, system: str, *options: object) -> Path:
         source = str(folder.with_suffix(".csv"))
         rows = (f"{37.7 + n / 1000},{-122.4 + n / 700}" for n in range(99))
         Path(source).write_text("\n".join(["lat,lon", *rows, ""]))
-    port = reserve_ports(len(PARTIES) if kind == "peers" else 1)
+    port = reserve_ports({"peers": len(PARTIES), "verified-sum": 4}.get(kind, 1))
     call("deploy", kind, source, *chosen, *options, "--port", port, "--out", folder)
     return folder
 

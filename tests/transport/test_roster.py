@@ -21,9 +21,9 @@ from tests.transport.towns import Town, both_fail, with_key
 
 from veilring.deployment.expiry import expiry_warnings
 from veilring.errors import InputError, ScenarioError
+from veilring.privacy.files import PRIVATE_MODE
 from veilring.transport.roster import (
     HOST_CHARACTERS_MAX,
-    KEY_FILE_MODE,
     NAME_CHARACTERS_MAX,
     PORT_MAX,
     Identity,
@@ -70,7 +70,7 @@ def test_saved_identities_are_restored_and_never_overwritten(tmp_path: Path) -> 
     identity = make_identity("alice")
     path = save_identity(identity, tmp_path)
     assert path == tmp_path / "alice.key"
-    assert stat.S_IMODE(path.stat().st_mode) == KEY_FILE_MODE
+    assert stat.S_IMODE(path.stat().st_mode) == PRIVATE_MODE
     with pytest.raises(InputError, match="does not exist yet"):
         save_identity(make_identity("alice"), tmp_path)
     assert list(tmp_path.iterdir()) == [path]

@@ -9,6 +9,7 @@ import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
 from veilring.cli.options import AsJson, ConfigFile, DaskAddress, KeptColumns, ReadingFile, Workers
+from veilring.errors import InputError
 
 
 def classify_command(
@@ -66,6 +67,7 @@ def classify_command(
 
 
 if TYPE_CHECKING:
+    from veilring.deployment.aggregators import Totals
     from veilring.deployment.collector import CollectorConfig, Estimates
 
 _MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` lists all
@@ -183,6 +185,44 @@ def _show_table(found: "Estimates") -> None:
         )
 
 
+def _show_totals(config: Path, confidence: float, *, json: bool) -> None:
+    """Get the totals of a verified sum, and print them as a table, or as JSON."""
+    import asyncio
+    from json import dumps
+
+    from veilring.cli.operate import log_to_stderr
+    from veilring.deployment.duties import load_config, perform
+
+    log_to_stderr()
+    found: Totals = asyncio.run(perform(load_config(config), "estimate", confidence))
+    if json:
+        document = {
+            "task": found.task.name,
+            "epsilon": found.task.epsilon,
+            "confidence": found.confidence,
+            "batches": [each._asdict() for each in found.batches],
+        }
+        typer.echo(dumps(document, indent=2))
+        return
+    from rich.table import Table
+
+    from veilring.cli.console import make_console
+
+    spent = "exact" if found.task.epsilon is None else f"epsilon {found.task.epsilon:g}"
+    table = Table(title=f"{found.task.vdaf.kind}, {spent} for each batch", title_justify="left")
+    table.add_column("entry", overflow="fold")
+    for name in ("batch", "reports", "total", f"{found.confidence:.0%} interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in found.batches:
+        for name, total in zip(found.entries, each.totals, strict=True):
+            interval = f"{total - each.margin:,} to {total + each.margin:,}"
+            row = (name, f"{each.number}", f"{each.reports:,}", f"{total:,}", interval)
+            table.add_row(*row)
+    make_console().print(table, markup=False)
+    if not found.batches:
+        typer.echo(f"no batch of {found.task.minimum:,} reports is closed yet")
+
+
 def _describe_members(members: Mapping[str, int]) -> str:
     if len(members) > _MEMBERS_LISTED_MAX:
         name = max(members, key=lambda member: members[member])
@@ -232,9 +272,22 @@ def estimate_command(
     the column (scaled to [-1, 1]) or of its square within the class, multiplied by the share of the
     class. The model that `--save` writes contains the means themselves. In JSON, unknown ends of an
     interval are null.
-    """
-    from veilring.deployment.collector import estimate_stored
 
+    For the collector of a verified sum, the command asks both aggregators for the noisy totals of
+    all batches that are closed. Each batch costs its ε once; afterwards its total is the same.
+    """
+    from veilring.deployment import load_config
+    from veilring.deployment.collector import estimate_stored
+    from veilring.deployment.duties import duty_of
+
+    if duty_of(load_config(config)).estimate is not None:
+        if stores or recount or without or save or consistency:
+            raise InputError.because(
+                "the collector of a verified sum has no reports; give only --confidence and --json",
+                field="config",
+            )
+        _show_totals(config, confidence, json=json)
+        return
     loaded = _load_collector(config, "estimate")
     found = estimate_stored(
         loaded, stores=stores or (), confidence=confidence, recount=recount, without=without or ()
@@ -301,7 +354,6 @@ def tally_command(
 
     from veilring.deployment.collector import estimate_from
     from veilring.deployment.survey import SurveyTerms
-    from veilring.errors import InputError
     from veilring.protocols.ldp.parquet import tally_parquet
 
     if engine is None and (workers, dask_address) != (None, None):

@@ -87,11 +87,16 @@ def _is_loss(error: PeerLost | SessionAborted) -> bool:
 
 
 class Client:
-    """A client of one party. Its key and its roster are checked before it connects."""
+    """A client of one party. Its key and its roster are checked before it connects.
 
-    def __init__(self, config: Config, key: str = "ask") -> None:
+    Args:
+        key: The key of the configuration that names the party.
+        server: The name of the party, if that is in the terms.
+    """
+
+    def __init__(self, config: Config, key: str = "ask", *, server: str = "") -> None:
         self._identity, self.roster = load_credentials(config)
-        self.server: str = getattr(config, key)
+        self.server: str = server or getattr(config, key)
         require_party(self.roster, key, self.server)
         self._limits = config.limits
 

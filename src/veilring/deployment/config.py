@@ -48,6 +48,9 @@ STATE_SUFFIX: Final = ".db"
 SOCKET_SUFFIX: Final = ".sock"
 STATISTICS: Final = "statistics"
 """The name of the terms that are a plan of statistics, which are no `System`."""
+VERIFIED_SUM: Final = "prio"
+"""The name of the system whose terms have a table `task`."""
+TASK: Final = "task"
 RELATIVE: Final = "relative"
 """Marks a key whose path is relative to its file."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
@@ -166,6 +169,7 @@ class Duty:
         near: The coroutine function of `veilring ask --near` for a place.
         model: The coroutine function of `veilring ask --model`.
         statistics: The coroutine function of `veilring stats` for running parties.
+        estimate: The coroutine function of `veilring estimate` for running parties.
         start: The `Start` of `veilring check`, called with the configuration.
         begin: The function that creates the durable state. It returns whether the terms need any.
     """
@@ -176,6 +180,7 @@ class Duty:
     near: Callable[..., Coroutine[Any, Any, Any]] | None = None
     model: Callable[..., Coroutine[Any, Any, Any]] | None = None
     statistics: Callable[..., Coroutine[Any, Any, Any]] | None = None
+    estimate: Callable[..., Coroutine[Any, Any, Any]] | None = None
     start: Callable[..., Any] | None = None
     begin: Callable[..., bool] | None = None
 

@@ -16,6 +16,8 @@ from veilring.deployment.config import (
     SOCKET_SUFFIX,
     STATE_SUFFIX,
     STATISTICS,
+    TASK,
+    VERIFIED_SUM,
     Columns,
     Config,
     Duty,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Config)
 
-ROLES: Final = ("member", "server", "client", "administrator", "collector")
+ROLES: Final = ("member", "server", "client", "administrator", "collector", "leader", "helper")
 """The roles that configurations name."""
 _COMMANDS: Final[Mapping[str, str]] = {
     "serve": "`veilring serve`",
@@ -41,6 +43,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "near": "`veilring ask --near`",
     "model": "`veilring ask --model`",
     "statistics": "`veilring stats` with a configuration",
+    "estimate": "`veilring estimate`",
 }
 """The commands that run the coroutines of a `Duty`."""
 _STATE: Final = "state"  # the only path with a default but the next
@@ -134,6 +137,12 @@ def perform(config: Config | Path | str, what: str, *given: object) -> Coroutine
     return started
 
 
+def duty_of(config: Config) -> Duty:
+    """Return the duty of a configuration."""
+    _, duties = _duties_of(config.model_dump(), Path())
+    return duties[config.role]
+
+
 def start_of(config: Config) -> "Start[Any]":
     """Return the checks at the start of a party."""
     start: Start[Any] = _performed(config, "start")
@@ -162,8 +171,7 @@ def begin_state(config: Config | Path | str) -> bool:
         StoreFailed: If it existed, as its lock file shows, or the disk fails.
     """
     loaded = _loaded(config)
-    _, duties = _duties_of(loaded.model_dump(), Path())
-    begin = duties[loaded.role].begin
+    begin = duty_of(loaded).begin
     return begin is not None and begin(loaded)
 
 
@@ -219,5 +227,7 @@ def _duties_of(tables: Mapping[str, Any], folder: Path) -> tuple[str, Mapping[st
         found = read_terms(folder / terms)
         if STATISTICS in found:  # a plan, which no system's terms contain
             return STATISTICS, import_module("veilring.deployment.statistics").DUTIES
+        if TASK in found:
+            return VERIFIED_SUM, import_module("veilring.deployment.aggregators").DUTIES
         system = named_system(found)
     return name_of(system), import_module(system.deployment).DUTIES

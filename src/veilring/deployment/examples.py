@@ -6,7 +6,9 @@ terms are the table's own.
 """
 
 import csv
+import math
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -116,7 +118,7 @@ def write_folder(
             config["terms"] = TERMS
         if request is not None and number < listening:
             config["policy"] = own_policy = f"{name}.policy.toml"
-            clients = [each for each, its in configs.items() if its["role"] == "client"]
+            clients = [each for each in list(configs)[listening:] if each != REGISTRAR]
             text = _careful_policy(request, clients).to_toml()
             (folder / own_policy).write_text(text, encoding="utf-8")
         path = folder / f"{name}.toml"
@@ -217,6 +219,10 @@ _STREAM: Final = 500
 # The number of questions that a places client may ask at the system's ε: enough to try it out and
 # to see that they add up.
 _QUESTIONS: Final = 5
+# The times of reports are rounded down to hours, which tell little of a person.
+_TIME_PRECISION: Final = 3600
+RESPOND: Final = Path(__file__).with_name("respond.html")
+"""The page on which people answer the question of a verified sum."""
 
 
 def _hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTestSplit:
@@ -686,11 +692,94 @@ class PlacesExample(Example):
         )
 
 
+class VerifiedSumExample(Example):
+    """Write a trial deployment of two aggregators, and of the collector of their totals.
+
+    Clients report one value of a column each. Start both aggregators, and get the totals at any
+    time:
+
+        veilring deploy verified-sum wine --label quality --out sum
+        veilring serve sum/leader.toml
+        veilring serve sum/helper.toml
+        veilring estimate sum/collector.toml
+
+    Attributes:
+        column: The column whose values to count; by default the label.
+        epsilon: The ε of each report.
+        minimum: The number of reports of a batch.
+        budget: The ε that all batches together may cost at each aggregator.
+    """
+
+    in_production = (
+        "In production each party makes its own keys, and clients reach both aggregators over"
+        " HTTPS, with certificates that browsers trust."
+    )
+    ports = "Port of the leader; the helper, and both for clients, get the following ports."
+
+    column: str | None = None
+    epsilon: float = 1.0
+    minimum: int = MINIMUM_REPORTS
+    budget: float = 100.0
+
+    @override
+    def write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
+        from veilring.deployment.aggregators import VerifiedSumTerms, totals_request  # noqa: PLC0415  (an extra, for this example only)
+        from veilring.protocols.prio.sealing import add_key  # noqa: PLC0415  (likewise)
+
+        terms = VerifiedSumTerms.of(**self._tables(source, to)).checked()
+        roles = terms.protocol
+        configs: _Configs = {
+            roles.leader: self._aggregator("leader", roles.leader, to.port + 2),
+            roles.helper: self._aggregator("helper", roles.helper, to.port + 3),
+            roles.collector: {"role": "collector"},
+        }
+        files: dict[str, Callable[[Path], object]] = {
+            f"{name}.hpke": partial(add_key, now=time.time())
+            for name in (roles.leader, roles.helper)
+        }
+        files["task.json"] = lambda path: path.write_bytes(terms.task.encoded)
+        files[RESPOND.name] = partial(shutil.copyfile, RESPOND)
+        request = totals_request(terms)
+        write_folder(to.folder, terms, configs, files, port=to.port, listening=2, request=request)
+        return (
+            to.serve(roles.leader),
+            to.serve(roles.helper),
+            f"estimate {to.folder / roles.collector}.toml",
+            to.show(roles.leader),
+        )
+
+    def _aggregator(self, role: str, name: str, port: int) -> dict[str, object]:
+        keys = f"{name}.hpke"
+        return {"role": role, "keys": keys, "port": port, "budget": self.budget}
+
+    def _tables(self, source: Table, to: NewDeployment) -> dict[str, Any]:
+        """Return the tables of the terms: a histogram of the values of the column."""
+        table = _only(source, self.column or source.label_name)
+        (feature,) = columns_of(table)
+        answers = feature.categories or source.features.classes
+        task = {
+            "leader": f"http://{LOOPBACK}:{to.port + 2}/",
+            "helper": f"http://{LOOPBACK}:{to.port + 3}/",
+            "vdaf": {
+                "kind": "histogram",
+                "length": len(answers),
+                "chunk_length": math.isqrt(len(answers) - 1) + 1,
+            },
+            "time_precision": _TIME_PRECISION,
+            "minimum": self.minimum,
+            "epsilon": self.epsilon,
+            "terms": {"question": feature.name, "answers": list(answers)},
+        }
+        chosen = to.settings.get("task", {})
+        return self.tables({**to.settings, "task": {**task, **chosen}})
+
+
 EXAMPLES: Final[Mapping[str, type[Example]]] = {
     "survey": SurveyExample,
     "owner": OwnerExample,
     "prediction": PredictionExample,
     "places": PlacesExample,
+    "verified-sum": VerifiedSumExample,
 }
 """The examples by their names in `veilring deploy`. `write_peers` makes peers from a scenario
 instead."""

@@ -27,10 +27,11 @@ from veilring.data.schema import matched, read_file, read_labels
 from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
 from veilring.errors import HandshakeError, ProtocolViolation, ScenarioError
+from veilring.protocols.digests import canonical_json
 from veilring.protocols.ldp.algorithm.oracles import OracleName
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import make_survey
-from veilring.protocols.ldp.messages import TASK_FORMAT, Task, encode_task, other_format
+from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.system import LDPBayes
 
@@ -236,7 +237,7 @@ def renamed_task(encoded: bytes) -> bytes:
     section = content["terms"].get(_PUBLISHED, {})
     if section.items() >= _MEANS.items():
         content["terms"][_PUBLISHED] = {key: section[key] for key in section.keys() - _MEANS.keys()}
-    return encode_task(content)
+    return canonical_json(content)
 
 
 def closing_time(terms: SurveyTerms) -> str:

@@ -3,13 +3,35 @@
 import os
 import secrets
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Final, Literal
 
 from veilring.errors import InputError, StoreFailed
+
+# readable and writable only by the owner
+PRIVATE_MODE: Final = 0o600
+
+
+def require_private(file: IO[bytes], path: Path) -> None:
+    """Refuse an open file with a key if other users can read or write it.
+
+    It is refused rather than warned of, as in `ssh`: others may already know its key, and a warning
+    would be overlooked.
+
+    Raises:
+        InputError: If they can; the file should get the mode `PRIVATE_MODE`.
+    """
+    mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError.because(
+            f"{path} has the mode {mode:o}, which lets other users access it; run `chmod "
+            f"{PRIVATE_MODE:o}` on it",
+            field="path",
+        )
 
 
 def create_private(path: Path, name: str) -> None:
@@ -18,7 +40,7 @@ def create_private(path: Path, name: str) -> None:
     An existing file is not opened, because closing it would drop SQLite's locks of this process.
     """
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_MODE))
     except FileExistsError:
         return
     except OSError as error:
@@ -36,7 +58,8 @@ def open_private(path: Path, mode: Literal["w", "x", "wb", "xb"]) -> IO[Any]:
     """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
     # `Path` has no argument for an opener
-    return open(path, mode, encoding=encoding, newline=newline, opener=partial(os.open, mode=0o600))
+    opener = partial(os.open, mode=PRIVATE_MODE)
+    return open(path, mode, encoding=encoding, newline=newline, opener=opener)
 
 
 def write_whole(path: Path, text: str, *, new: bool = False, private: bool = False) -> None:
@@ -53,7 +76,7 @@ def write_whole(path: Path, text: str, *, new: bool = False, private: bool = Fal
         path.write_text(text, encoding="utf-8", newline="")
         return
     draft = path.with_name(f".{secrets.token_hex(8)}.new")
-    mode = 0o600 if private else 0o666  # less the umask
+    mode = PRIVATE_MODE if private else 0o666  # less the umask
     handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:

@@ -1,16 +1,18 @@
 """Hashes of public inputs, which detect a party that sends different data to different parties.
 
 A party that received different queries, parameters or totals than the others has another hash.
-Parts are hashed with their lengths, so no two lists of parts have the same bytes.
+Parts are hashed with their lengths, so no two lists of parts have the same bytes. A public file is
+hashed as canonical JSON.
 """
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from pydantic import Field
@@ -55,3 +57,22 @@ def written(value: object, names: Mapping[str, str] = _NO_NAMES) -> str:
         return repr(value)
     with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays, in full
         return repr(value)
+
+
+def canonical_json(content: Mapping[str, Any]) -> bytes:
+    """Return JSON whose bytes are equal if and only if the contents are equal.
+
+    Raises:
+        TypeError: If a value is not plain data.
+        ValueError: If a number is not finite.
+    """
+    text = json.dumps(
+        content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+    )
+    return text.encode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not plain data")

@@ -95,6 +95,7 @@ class Listener:
             whether it turned out to be a peer's.
         turned_away: Called with the address of each connection that was not admitted, and the
             reason.
+        is_tls: Whether connections begin with a TLS handshake.
     """
 
     def __init__(
@@ -103,8 +104,10 @@ class Listener:
         admit: Callable[[socket.socket, str], Coroutine[None, None, bool]],
         turned_away: Callable[[str, str], None],
         seconds: float,
+        *,
+        is_tls: bool = True,
     ) -> None:
-        self._seconds = seconds
+        self._seconds, self._is_tls = seconds, is_tls
         self._sock, self._admit, self._turned_away = sock, admit, turned_away
         self._loop = asyncio.get_running_loop()
         self._failures = TokenBuckets(FAILURES_MAX, FAILURES_PER_SECOND, self._loop.time)
@@ -166,6 +169,8 @@ class Listener:
             said = b""
         if not said:
             self._drop(caller, HUNG_UP)
+        elif not self._is_tls:
+            caller.is_ready = True
         elif said[0] != _HANDSHAKE:
             self._drop(caller, NOT_TLS)
         else:

@@ -21,7 +21,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -46,7 +45,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilring.config import make_table, parse_toml, require_key
 from veilring.errors import InputError, ScenarioError
-from veilring.privacy.files import keep_owner, write_whole
+from veilring.privacy.files import keep_owner, require_private, write_whole
 
 # X.509 allows a common name of 64 characters.
 NAME_CHARACTERS_MAX: Final = 64
@@ -54,8 +53,6 @@ NAME_CHARACTERS_MAX: Final = 64
 VALID_DAYS: Final = 365
 # Clocks differ: a fresh certificate must be valid on a machine that is behind.
 _CLOCK_SKEW: Final = dt.timedelta(days=1)
-# readable and writable only by the owner
-KEY_FILE_MODE: Final = 0o600
 NEXT: Final = ".new"
 """The ending of the file of a party's next key, after the name of the file of its present one."""
 
@@ -197,22 +194,13 @@ def save_key(identity: Identity, path: Path, like: Path | None = None) -> Path:
 def load_identity(path: Path) -> Identity:
     """Read an identity file written by `save_identity`.
 
-    A key file that others may read is refused rather than warned of, as in `ssh`: others may
-    already know its key, and a warning would be overlooked.
-
     Raises:
         InputError: If others than the owner can read or write the file, or if it does not hold
             one private key on P-256 and the certificate that belongs to it.
         OSError: If it cannot be read.
     """
     with path.open("rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise InputError.because(
-                f"{path} has the mode {mode:o}, which lets other users access it; run `chmod "
-                f"{KEY_FILE_MODE:o}` on it",
-                field="path",
-            )
+        require_private(file, path)
         return read_identity(file.read(), str(path))
 
 

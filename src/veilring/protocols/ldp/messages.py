@@ -23,6 +23,7 @@ from pydantic import Field
 
 from veilring.arrays import Ints
 from veilring.errors import ProtocolViolation
+from veilring.protocols.digests import canonical_json
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Survey
 from veilring.transport.handshake import FORMAT
@@ -76,7 +77,7 @@ class Task:
             "numbers": self.survey.public,
             "closes": self.closes,
         }
-        return encode_task(content)
+        return canonical_json(content)
 
     @cached_property
     def digest(self) -> bytes:
@@ -86,20 +87,6 @@ class Task:
     def is_closed(self, now: float) -> bool:
         """Return whether a time, in seconds since 1970 (UTC), is past the deadline."""
         return self.closes is not None and now >= self.closes
-
-
-def encode_task(content: Mapping[str, Any]) -> bytes:
-    """Return the canonical JSON of the content of a task."""
-    text = json.dumps(
-        content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
-    )
-    return text.encode()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not plain data")
 
 
 ID_BYTES: Final = 16  # the size of a UUID: never drawn twice by chance

@@ -1,0 +1,193 @@
+"""The noisy total of a batch: each aggregator's noise, its price, and the sum of both shares.
+
+Each aggregator adds noise that is enough alone: the other one may be an adversary, together with
+the collector and any clients. The total therefore has twice the variance of one owner's noise. An
+aggregator draws its noise once, in the transaction that charges for it, so a total that is
+collected again is the same.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from sqlite3 import Connection
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+
+from veilring.arrays import Ints
+from veilring.errors import Tampered
+from veilring.privacy.budgets import Charge
+from veilring.privacy.checks import require
+from veilring.privacy.ledger import Ledger
+from veilring.protocols.prio.algorithm.fields import Elements
+from veilring.protocols.prio.algorithm.prio3 import Prio3
+from veilring.protocols.prio.messages import TotalShare
+from veilring.protocols.prio.scheme import entries_of, norm_of
+from veilring.protocols.prio.store import Batch, ShareStore
+from veilring.protocols.prio.task import Task
+from veilring.protocols.promise import Promise, measure_of
+from veilring.protocols.release.algorithm.noise import Sensitivity, SumNoise, Trust
+from veilring.protocols.requests import RequestRefusal, answer_once, content_key
+
+_TRUST: Final = Trust(parties=2, tolerated=1)
+"""Of two shares of the noise, one suffices."""
+
+
+def noise_of(task: Task) -> SumNoise | None:
+    """Return the noise of each aggregator: exact discrete Laplace noise; none without an ε."""
+    if task.epsilon is None:
+        return None
+    most = norm_of(task.vdaf)
+    row = Sensitivity("l1", most, entries_of(task.vdaf))
+    return SumNoise("laplace", most / Fraction(task.epsilon), row, _TRUST)
+
+
+def promise_of(task: Task) -> Promise:
+    """Return the guarantee of each client's report."""
+    most = f"{norm_of(task.vdaf):,}"
+    return Promise(
+        protects="each client's report",
+        against="one of the aggregators, the collector and all other clients, together",
+        threat_model="one honest aggregator: the other one may pool its view with the collector and"
+        " any clients",
+        adjacency="a person with one report in a batch added or removed",
+        epsilon=task.epsilon,
+        delta=0.0,
+        unit="batch",
+        measure="no ε: totals are exact" if task.epsilon is None else measure_of(0.0),
+        learned="the collector: the noisy totals and the number of reports of each batch; both"
+        " aggregators: the times of uploads and the number of valid reports",
+        note="A report that is not valid is refused, and a valid report changes a total by at most"
+        f" {most}. Either aggregator can change a total unnoticed. The number of reports of a batch"
+        " is public, and no ε protects it. One report exchanged for another one costs at most twice"
+        " the ε.",
+    )
+
+
+def half_width(noise: SumNoise | None, confidence: float) -> int:
+    """Return the least number that the noise of a total exceeds with at most 1 - `confidence`.
+
+    The sum of two draws with `q = e**(-1 / scale)` is k with a probability in proportion to
+    `q**|k| (|k| + c)`, where `c = (1 + q**2) / (1 - q**2)`; its tail is a geometric series.
+
+    Args:
+        noise: The noise of each aggregator; none for exact totals.
+        confidence: Above 0 and below 1.
+    """
+    require(0 < confidence < 1, "confidence", confidence, "a number between 0 and 1")
+    if noise is None:
+        return 0
+    step = -1 / float(noise.spread)  # ln q
+    rest, c = -math.expm1(step), -1 / math.tanh(step)
+
+    def beyond(k: int) -> float:
+        tail = math.exp((k + 1) * step) * ((k + 1 + c) / rest + math.exp(step) / rest**2)
+        return 2 * math.tanh(-step / 2) ** 2 * tail
+
+    high = 1
+    while beyond(high) > 1 - confidence:
+        high *= 2
+    return bisect_left(range(high + 1), True, key=lambda k: beyond(k) <= 1 - confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """The totals of one aggregator.
+
+    Attributes:
+        price: The ε of a batch.
+        noise: The noise of this aggregator; none for exact totals.
+        rng: The aggregator's secret randomness.
+    """
+
+    task: Task
+    prio: Prio3
+    store: ShareStore
+    ledger: Ledger
+    price: float
+    noise: SumNoise | None
+    rng: Callable[[], Generator]
+
+    def request(self, number: int) -> bytes:
+        """Return the content of a request for a batch, by which the ledger knows it."""
+        return self.task.task_id + number.to_bytes(8)
+
+    def release(
+        self, batch: Batch, collector: str, count: Callable[[Connection], object] | None = None
+    ) -> TotalShare | RequestRefusal:
+        """Return the noisy share of a batch that both have fixed, charging for it the first time.
+
+        Args:
+            count: Called in the transaction of the charge.
+        """
+        if batch.total is None:
+            content = self.request(batch.number)
+            key = content_key("batch", content)
+
+            def write(db: Connection) -> None:
+                self.store.write_total(batch.number, self._total(batch.number), db)
+                if count is not None:
+                    count(db)
+
+            def pay() -> bytes:
+                charge = Charge(collector, key.hex(), content, b"", self.price)
+                return self.ledger.charge(charge, write)
+
+            paid = answer_once(self.ledger, collector, key, content, amount=self.price, pay=pay)
+            if isinstance(paid, RequestRefusal):
+                return paid
+        return self._share(self.store.batch(batch.number) or batch)
+
+    def like(self) -> TotalShare:
+        """Return a share of zeros, of the shape of each share."""
+        return like_share(self.prio)
+
+    def _share(self, batch: Batch) -> TotalShare:
+        entries = np.frombuffer(batch.total or b"", np.uint8).reshape(self.like().entries.shape)
+        return TotalShare(
+            number=batch.number, reports=batch.reports, digest=batch.digest, entries=entries
+        )
+
+    def _total(self, number: int) -> bytes:
+        """Add the noise to the sum of the output shares of a batch."""
+        field = self.prio.field
+        total = self._encoded(self._drawn())
+        for shares in self.store.output_shares(number, self.prio.aggregate_share_size):
+            outputs, counted = field.decode(shares)
+            total = field.add(total, self.prio.aggregate(outputs, counted))
+        return self.prio.encode_aggregate(total)
+
+    def _encoded(self, noise: Ints) -> Elements:
+        """Return whole numbers of any sign as a share, shape (words, entries)."""
+        modulus, size = self.prio.field.modulus, self.prio.field.element_bytes
+        encoded = b"".join((each % modulus).to_bytes(size, "little") for each in noise.tolist())
+        return self.prio.decode_aggregate(encoded)
+
+    def _drawn(self) -> Ints:
+        if self.noise is None:
+            return np.zeros(self.prio.output_length, dtype=np.int64)
+        return self.noise.share(self.rng())
+
+
+def like_share(prio: Prio3) -> TotalShare:
+    """Return a share of zeros, of the shape of each share."""
+    shape = prio.output_length, prio.field.element_bytes
+    return TotalShare(number=0, reports=0, digest=bytes(32), entries=np.zeros(shape, np.uint8))
+
+
+def open_total(
+    prio: Prio3, leader: TotalShare, helper: TotalShare, *, names: tuple[str, str]
+) -> list[int]:
+    """Return the noisy total of two shares, which may be negative: one whole number an entry.
+
+    Raises:
+        Tampered: If the shares are of different batches; it names both aggregators.
+    """
+    same = (leader.number, leader.reports, leader.digest)
+    if same != (helper.number, helper.reports, helper.digest):
+        raise Tampered(names, "sent shares of totals of different reports")
+    shares = [prio.decode_aggregate(each.entries.tobytes()) for each in (leader, helper)]
+    return prio.unshard(shares, leader.reports)
