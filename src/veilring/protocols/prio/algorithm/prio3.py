@@ -52,7 +52,7 @@ SHARES_MAX: Final = 255
 # The elements of encoded measurements that are processed at once, which bounds the memory: with
 # fewer, calls of NumPy cost more than their work.
 BLOCK_ELEMENTS: Final = 1 << 18
-BLOCK_REPORTS_MAX: Final = 1 << 11
+BLOCK_REPORTS_MAX: Final = 1 << 10
 
 
 @dataclass(frozen=True)
