@@ -162,6 +162,29 @@ def test_reports_do_not_depend_on_others(monkeypatch: pytest.MonkeyPatch) -> Non
     assert prio.unshard(aggregates, reports - 1) == expected
 
 
+@EACH
+def test_any_bytes_are_refused_without_an_error(name: str) -> None:
+    """Rows of random, of zero and of the largest bytes are refused, at each step."""
+    prio, rng, reports = SCHEMES[name][0], np.random.default_rng(14), 6
+
+    def junk(size: int) -> Octets:
+        found = rng.integers(0, 256, (reports, size), dtype=np.uint8)
+        found[0], found[1], found[2:4, :-1] = 0, 255, 255
+        return found
+
+    nonces, public = junk(16), junk(prio.public_share_size)
+    preparations = prepared(prio, nonces, public, tuple(map(junk, prio.input_share_sizes)))
+    messages, valid = prio.combine(*(each.prep_shares for each in preparations))
+    accepted = valid & preparations[0].valid & preparations[1].valid
+    for each in preparations:
+        accepted &= prio.finish(each, messages)[1]
+    assert not accepted.any()
+    found, valid = prio.combine(junk(prio.prep_share_size), junk(prio.prep_share_size))
+    # Two preparation shares of zeros prove 0, if nothing else tells that they are made up.
+    assert not valid[1:].any()
+    assert not prio.finish(preparations[1], found)[1].any() or not prio.prep_message_size
+
+
 def test_a_number_above_the_modulus_is_replaced() -> None:
     """An expansion skips numbers that are not below the modulus, and takes the next bytes."""
     # The last of this seed's first 140 numbers is too large: the draft's repository lists it.

@@ -46,12 +46,15 @@ from veilring.protocols.prio.algorithm.proofs import (
 from veilring.protocols.prio.algorithm.xof import Xof
 
 LEADER: Final = 0
+# The number of proofs, and that of an aggregator, is one byte of a binder.
 PROOFS_MAX: Final = 255
 SHARES_MIN: Final = 2
+# As for the proofs.
 SHARES_MAX: Final = 255
 # The elements of encoded measurements that are processed at once, which bounds the memory: with
 # fewer, calls of NumPy cost more than their work.
 BLOCK_ELEMENTS: Final = 1 << 18
+# More reports at once are no faster, and take more memory.
 BLOCK_REPORTS_MAX: Final = 1 << 10
 
 
