@@ -13,10 +13,11 @@ from scipy import stats
 from tests.protocols.prio.reference import P64, P128, Reference, Valid
 from tests.protocols.prio.reference import turbo_shake as listed_shake
 
+from veilring.arrays import Bools
 from veilring.errors import InputError
 from veilring.protocols.prio.algorithm import prio3, xof
 from veilring.protocols.prio.algorithm.circuits import Circuit
-from veilring.protocols.prio.algorithm.fields import FIELD64, Octets
+from veilring.protocols.prio.algorithm.fields import FIELD64, Elements, Octets
 from veilring.protocols.prio.algorithm.keccak import turbo_shake
 from veilring.protocols.prio.algorithm.prio3 import Preparation, Prio3
 from veilring.protocols.prio.algorithm.proofs import proof_length, query
@@ -232,6 +233,28 @@ def test_a_point_that_would_reveal_an_output_is_refused() -> None:
     x, r = field.zeros(circuit.length, 5), field.zeros(circuit.joint_length, 5)
     _, hiding = query(circuit, x, field.zeros(proof_length(circuit), 5), t, r, shares=2)
     assert hiding.tolist() == [False, False, False, True, True]
+
+
+@EACH
+def test_an_aggregator_does_not_answer_such_a_query(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report is invalid, and its preparation share is zero, whichever proof it is."""
+    prio, _, shape, _ = SCHEMES[name]
+    nonces, rand = uniform(np.random.default_rng(15), prio, 2)
+    public, shares = prio.shard(np.zeros((2, *shape), dtype=np.int64), nonces, rand)
+    asked = []
+
+    def asking(*arguments: Any, **constants: Any) -> tuple[Elements, Bools]:
+        answers, hiding = query(*arguments, **constants)
+        asked.append(answers)
+        hiding[1] &= len(asked) < prio.proofs
+        return answers, hiding
+
+    monkeypatch.setattr(prio3, "query", asking)
+    found = prio.prepare(KEY, 0, nonces, public, shares[0])
+    assert found.valid.tolist() == [True, False]
+    assert found.prep_shares.any(axis=1).tolist() == [True, False]
 
 
 def test_each_single_share_is_uniform() -> None:
