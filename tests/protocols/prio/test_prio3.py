@@ -239,7 +239,7 @@ def test_a_point_that_would_reveal_an_output_is_refused() -> None:
 def test_an_aggregator_does_not_answer_such_a_query(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The report is invalid, and its preparation share is zero, whichever proof it is."""
+    """The report is invalid and its preparation share zero, if this happens in the last proof."""
     prio, _, shape, _ = SCHEMES[name]
     nonces, rand = uniform(np.random.default_rng(15), prio, 2)
     public, shares = prio.shard(np.zeros((2, *shape), dtype=np.int64), nonces, rand)
