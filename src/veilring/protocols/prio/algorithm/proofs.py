@@ -6,8 +6,8 @@ gadget's outputs from that polynomial, evaluate the circuit with them, and compa
 gadget at a random point. All they compute is linear, so shares of measurement and proof give shares
 of the answers.
 
-The circuits here have one gadget each. Several proofs of one measurement stand side by side as
-further reports: see `prio3`.
+The circuits here have one gadget each. A measurement may have several proofs, each with randomness
+of its own: see `prio3`.
 """
 
 from typing import Final
