@@ -13,7 +13,7 @@ UV = "uv==0.13.9"
 # Each file of hashes with the extras that it covers, in the versions of constraints.txt.
 HASHED = {
     "requirements.lock": ("docs", "lint", "test", "uvloop"),
-    "requirements-server.lock": ("geo", "metrics", "postgres", "uvloop"),
+    "requirements-server.lock": ("geo", "metrics", "postgres", "prio", "uvloop"),
 }
 
 

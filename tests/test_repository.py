@@ -38,7 +38,7 @@ def test_ci_runs_all_tests_omitted_by_default() -> None:
 
 HASHED: Final = ("requirements.lock", "requirements-server.lock")
 TOOLS: Final = {"pytest", "sphinx", "mypy", "ruff", "furo", "hypothesis", "import-linter"}
-SERVER_EXTRAS: Final = ("uvloop", "postgres", "geo")
+SERVER_EXTRAS: Final = ("uvloop", "postgres", "geo", "metrics", "prio")
 EXTRAS: Final = (*SERVER_EXTRAS, "dask", "docs", "lab", "lint", "parquet", "plot", "test")
 _PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)((?:.*\\\n)*.*)", re.MULTILINE)
 
