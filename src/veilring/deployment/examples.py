@@ -221,6 +221,8 @@ _STREAM: Final = 500
 _QUESTIONS: Final = 5
 # The times of reports are rounded down to hours, which tell little of a person.
 _TIME_PRECISION: Final = 3600
+RESPOND: Final = Path(__file__).with_name("respond.html")
+"""The page on which people answer the question of a verified sum."""
 
 
 def _hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTestSplit:
@@ -736,6 +738,7 @@ class VerifiedSumExample(Example):
             for name in (roles.leader, roles.helper)
         }
         files["task.json"] = lambda path: path.write_bytes(terms.task.encoded)
+        files[RESPOND.name] = partial(shutil.copyfile, RESPOND)
         request = totals_request(terms)
         write_folder(to.folder, terms, configs, files, port=to.port, listening=2, request=request)
         return (
