@@ -10,17 +10,18 @@ from math import comb, log, prod, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
-from papers.means import Hybrid, Laplace, Piecewise, SignVector
+from papers.means import SignVector
 from papers.oracles import ALL_ORACLES
 from tests.privacy.generators import follows
 
-from veilring.protocols.ldp.algorithm.means import (
+from veilring.protocols.ldp.algorithm.codes import (
     CodeDistribution,
-    EachFeature,
-    Means,
+    Hybrid,
+    Laplace,
     OneBit,
-    SampledFeature,
+    Piecewise,
 )
+from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
 from veilring.protocols.ldp.algorithm.oracles import SubsetSelection
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
 

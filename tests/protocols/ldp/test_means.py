@@ -7,21 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from papers.means import APPROACHES, Approach, Hybrid, Laplace, Piecewise, SignVector, make_means
+from papers.means import APPROACHES, Approach, SignVector, make_means
 from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.distributions import DISTRIBUTIONS, MECHANISMS, bernstein, words
 from tests.refusals import require_refused
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means import (
+from veilring.protocols.ldp.algorithm.codes import (
     CodeDistribution,
-    EachFeature,
-    Means,
+    Hybrid,
+    Laplace,
     OneBit,
-    SampledFeature,
+    Piecewise,
     rounded,
 )
+from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
 
 ALL = [kind(epsilon) for kind in DISTRIBUTIONS for epsilon in (0.3, 1.0, 4.0)]
 DRAWS = 40_000
@@ -242,15 +243,6 @@ def test_a_report_of_only_extreme_numbers_is_refused() -> None:
     assert means.accept(means._packed(codes)).tolist() == [False, True]  # noqa: SLF001  (as sent)
     honest = means.perturb(seeded("extreme").uniform(-1, 1, (2000, 20)), seeded("extreme", "noise"))
     assert means.accept(honest).all()
-
-
-def test_means_of_few_reports_are_called_rough() -> None:
-    """Each feature is judged by its own reports; without noise only zero reports are rough."""
-    means = make_means("one-bit", 4.0, 2)
-    assert means.rough(np.array([200, 0, 900, 0]), 1100).tolist() == [True, False]
-    assert make_means("one-feature", 1.0, 1, 2).rough(np.array([10, 0, 0]), 10).all()
-    assert not make_means("all-features", 1.0, 2).rough(np.zeros(2, dtype=np.int64), 40).any()
-    assert not make_means("one-bit", math.inf, 2).rough(np.zeros(2, dtype=np.int64), 3).any()
 
 
 def test_as_published_an_even_number_of_features_is_not_private() -> None:

@@ -21,7 +21,8 @@ from typing_extensions import override
 from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
-from veilring.protocols.ldp.algorithm.means import Means, make_means, require_normalised
+from veilring.protocols.ldp.algorithm.codes import require_normalised
+from veilring.protocols.ldp.algorithm.means import Means, make_means
 from veilring.protocols.ldp.algorithm.oracles import MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step, apply_steps, require_columns
