@@ -173,6 +173,8 @@ MECHANISMS: list[Means] = [
     *(SampledFeature(kind(1.0), 3) for kind in DISTRIBUTIONS),
     *(EachFeature(kind(0.5), 2, 3) for kind in (Laplace, OneBit)),
     *(SampledFeature(kind(1.0), 2, 3) for kind in (Laplace, OneBit)),
+    SampledFeature(Hybrid(Fraction(3, 2)), 3, told=2),
+    SampledFeature(Laplace(Fraction(5, 2)), 3, 2, told=2),
 ]
 MEANS = tuple(each for each in MECHANISMS if isinstance(each.distribution, OneBit))
 

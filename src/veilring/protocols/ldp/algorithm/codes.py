@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
-from veilring.privacy.bounds import laplace_sum_max
+from veilring.privacy.bounds import binomial_range, laplace_sum_max
 from veilring.privacy.draws import bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, float_ceil, log_ceil
 from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf, discrete_laplace_variance
@@ -309,6 +309,12 @@ class OneBit(CodeDistribution):
     @override
     def total(self, sums: Ints) -> Floats:
         return np.asarray(sums[..., 0] / float(self.slope))
+
+    @override
+    def plausible(self, codes: Codes, numbers: int) -> Bools:
+        low, high = binomial_range(codes.shape[-1] - numbers, 0.5)
+        plus = codes.sum(axis=-1)
+        return np.asarray((plus >= low) & (plus <= high + numbers))
 
     @override
     def second_moment(self, x: float) -> float:
