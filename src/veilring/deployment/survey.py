@@ -187,8 +187,9 @@ class SurveyTerms(Terms):
                 f"{section.kind} takes no classes; leave them out", field="classes"
             )
         if (self.is_frequency or self.is_of_words) and len(self.features) > 1:
+            of = "frequencies" if self.is_frequency else "words"
             raise ScenarioError.because(
-                f"a survey of {section.kind} asks one question, and there are"
+                f"a survey of {of} asks one question, and there are"
                 f" {len(self.features)} columns; write one file of terms for each, or choose"
                 ' kind = "means"',
                 field="features",

@@ -67,7 +67,7 @@ class Survey(ABC):
 
     @property
     def memoised(self) -> MemoisedOracle | None:
-        """The only question, if its clients keep permanent answers."""
+        """The only question, if its clients keep permanent answers (memoisation)."""
         only = self.questions[0]
         return only if isinstance(only, MemoisedOracle) else None
 
