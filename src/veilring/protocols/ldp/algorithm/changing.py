@@ -251,7 +251,9 @@ class MemoisedUnary(MemoisedOracle, OptimisedUnary):
 
     @override
     def again(self, memos: Memos, values: Ints, rng: Generator) -> Reports:
-        bitmaps = memos.reshape(len(memos), self.domain, self.report_bytes)[np.arange(len(memos)), values]
+        bitmaps = memos.reshape(len(memos), self.domain, self.report_bytes)[
+            np.arange(len(memos)), values
+        ]
         return bitmaps ^ packed_bernoulli(self._flip, len(memos), self.domain, rng)
 
 
