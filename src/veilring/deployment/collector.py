@@ -18,7 +18,6 @@ from typing import Annotated, Final, Literal, cast
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.arrays import Bools
 from veilring.data.columns import FeatureTerms
 from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig, name_of
 from veilring.deployment.policy import Request
@@ -34,6 +33,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     SurveyEstimate,
 )
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.algorithm.words import WordSurvey, find_words, word_of
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import Task, format_terms
 from veilring.protocols.ldp.parquet import write_parquet
@@ -46,6 +46,8 @@ from veilring.transport.roster import Roster
 _log = logging.getLogger("veilring.collector")
 SURVEY_REQUEST: Final = Request("", name_of(LDPBayes), epsilon=0.0, counted=False)
 """A submission, for a policy; each client spends its own ε."""
+WORDS_MAX: Final = 32
+"""The maximum number of words that are estimated, the most frequent ones."""
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -211,7 +213,6 @@ class EstimatedNumber:
     low: float
     high: float
     clients: int
-    rough: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +262,10 @@ def estimate_stored(
         StoreFailed: If a store cannot be read, or its sums do not match its reports.
     """
     terms = SurveyTerms.load(Path(config.terms))
+    if terms.is_of_words and stores:
+        raise InputError.because(
+            "a survey of words is estimated from one store; name no others", field="stores"
+        )
     with ExitStack() as stack:
         with _store_errors():
             opened = [
@@ -271,11 +276,16 @@ def estimate_stored(
             read = recount_all(opened, without=without)
         else:
             read = Recount(opened[0].tally(), opened[0].members())
-    tally, members = read.tally, read.members
-    _require_enough(terms, sum(members.values()) if without else tally.clients)
-    if not tally.clients:
-        raise InputError.because("no reports are left; leave out fewer members", field="without")
-    found = _estimate(terms, tally, confidence)
+        tally, members = read.tally, read.members
+        _require_enough(terms, sum(members.values()) if without else tally.clients)
+        if not tally.clients:
+            message = "no reports are left; leave out fewer members"
+            raise InputError.because(message, field="without")
+        if terms.is_of_words:
+            lines = tuple(_words(terms, opened[0], without, confidence))
+            found = Estimates(terms, tally, confidence, lines)
+        else:
+            found = _estimate(terms, tally, confidence)
     return replace(
         found, members=members, without=tuple(without), repeated=read.repeated, reused=read.reused
     )
@@ -285,6 +295,10 @@ def estimate_from(
     terms: SurveyTerms, tally: Tally, *, confidence: float = INTERVAL_CONFIDENCE
 ) -> Estimates:
     """Estimate from a tally of any origin."""
+    if terms.is_of_words:
+        raise InputError.because(
+            "a survey of words needs its reports; use `veilring estimate` where the store is"
+        )
     _require_enough(terms, tally.clients)
     return _estimate(terms, tally, confidence)
 
@@ -300,10 +314,30 @@ def _require_enough(terms: SurveyTerms, reports: int) -> None:
 
 def _estimate(terms: SurveyTerms, tally: Tally, confidence: float) -> Estimates:
     found = evidence(terms.task.survey, tally, confidence=confidence)
-    survey = terms.task.survey
-    triples = zip(survey.questions, tally.sums, tally.counts, strict=True)
-    rough = [question.rough(sums, count) for question, sums, count in triples]
-    return Estimates(terms, tally, confidence, tuple(_lines(terms, found, rough)))
+    return Estimates(terms, tally, confidence, tuple(_lines(terms, found)))
+
+
+def _words(
+    terms: SurveyTerms, store: Store, without: Sequence[str], confidence: float
+) -> Iterator[EstimatedNumber]:
+    """Yield the most frequent words."""
+    survey = cast(WordSurvey, terms.task.survey)
+    with store.transaction():
+        counts = [
+            sum(len(some) for some in store.stored(question, without=without))
+            for question in range(len(survey.questions))
+        ]
+        found = find_words(
+            survey,
+            partial(store.stored, without=without),
+            counts,
+            most=WORDS_MAX,
+            confidence=confidence,
+        )
+    if not len(found.numbers):
+        return
+    names = [word_of(number, survey.longest) for number in found.numbers.tolist()]
+    yield from _named(found.estimate, ((terms.features[0].name, name, "") for name in names))
 
 
 def save_model(found: Estimates, path: Path, *, consistency: str | None = None) -> None:
@@ -318,45 +352,40 @@ def save_model(found: Estimates, path: Path, *, consistency: str | None = None) 
     save_classifier(learn(found.terms.task.survey, found.tally, consistency=how), path)
 
 
-def _lines(
-    terms: SurveyTerms, found: Sequence[SurveyEstimate], rough: Sequence[Bools]
-) -> Iterator[EstimatedNumber]:
-    asked = list(zip(found, rough, strict=True))
+def _lines(terms: SurveyTerms, found: Sequence[SurveyEstimate]) -> Iterator[EstimatedNumber]:
     match terms.protocol.kind:
         case "frequency":
             (feature,) = terms.features
-            yield from _named(*asked[0], ((feature.name, v, "") for v in _values(terms, feature)))
+            yield from _named(found[0], ((feature.name, v, "") for v in _values(terms, feature)))
         case "means":
-            yield from _means(terms, *asked[0])
+            yield from _means(terms, found[0])
         case "discrete-bayes":
-            yield from _named(*asked[0], (("class", name, "") for name in terms.classes))
-            for feature, each in zip(terms.features, asked[1:], strict=True):
+            yield from _named(found[0], (("class", name, "") for name in terms.classes))
+            for feature, each in zip(terms.features, found[1:], strict=True):
                 values = product((feature.name,), _values(terms, feature), terms.classes)
-                yield from _named(*each, values)
+                yield from _named(each, values)
         case "gaussian-bayes":
-            yield from _named(*asked[0], (("class", name, "") for name in terms.classes))
+            yield from _named(found[0], (("class", name, "") for name in terms.classes))
             moments = ("mean * share", "mean square * share")
-            for what, each in zip(moments, asked[1:], strict=True):
-                yield from _named(*each, product(_columns(terms), (what,), terms.classes))
+            for what, each in zip(moments, found[1:], strict=True):
+                yield from _named(each, product(_columns(terms), (what,), terms.classes))
 
 
 def _named(
-    estimate: SurveyEstimate, rough: Bools, names: Iterable[tuple[str, str, str]]
+    estimate: SurveyEstimate, names: Iterable[tuple[str, str, str]]
 ) -> Iterator[EstimatedNumber]:
     """Yield the first entries of an estimate with their names; an oracle's last may be unused."""
     for entry, (of, value, within) in enumerate(names):
         share, low, high = (
             float(each[entry]) for each in (estimate.values, estimate.low, estimate.high)
         )
-        yield EstimatedNumber(
-            of, value, within, share, low, high, estimate.clients, bool(rough[entry])
-        )
+        yield EstimatedNumber(of, value, within, share, low, high, estimate.clients)
 
 
-def _means(terms: SurveyTerms, estimate: SurveyEstimate, rough: Bools) -> Iterator[EstimatedNumber]:
+def _means(terms: SurveyTerms, estimate: SurveyEstimate) -> Iterator[EstimatedNumber]:
     """Yield means in the units of the columns, which were scaled to [-1, 1]."""
     ranges = ranges_of(terms.features)
-    lines = _named(estimate, rough, product(_columns(terms), ("mean",), ("",)))
+    lines = _named(estimate, product(_columns(terms), ("mean",), ("",)))
     for line, low, high in zip(lines, ranges.lows, ranges.highs, strict=True):
         scaled = {
             name: low + (getattr(line, name) + 1) / 2 * (high - low)

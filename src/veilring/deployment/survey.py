@@ -1,6 +1,7 @@
 """The terms of a deployed survey, and the task that follows from them."""
 
 import datetime as dt
+import hashlib
 import json
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -26,11 +27,14 @@ from veilring.data.columns import (
 from veilring.data.schema import matched, read_file, read_labels
 from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
-from veilring.errors import HandshakeError, ProtocolViolation, ScenarioError
+from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.digests import canonical_json
+from veilring.protocols.ldp.algorithm.changing import MEMOISED
 from veilring.protocols.ldp.algorithm.oracles import OracleName
+from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
-from veilring.protocols.ldp.algorithm.survey import make_survey
+from veilring.protocols.ldp.algorithm.survey import FrequencySurvey, Survey, make_survey
+from veilring.protocols.ldp.algorithm.words import WORD_BYTES_MAX, WordSurvey, word_numbers
 from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.system import LDPBayes
@@ -44,26 +48,42 @@ _MEANS: Final = {"approach": "one-bit"}
 """The mechanism for means, which tasks named until it was the only one."""
 
 
+def _is_unset(value: object) -> bool:
+    return value is None
+
+
 class SurveySection(Section):
     """The questions to the clients, and the mechanisms that protect the answers.
 
     Attributes:
         name: `ldp-bayes`.
-        kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
+        kind: `frequency` of the values of one column, `words` that are frequent in one column and
+            need no list, `means` of columns, or naive Bayes.
         epsilon: The maximum epsilon of a client's single report.
         oracle: The frequency oracle for values; `auto` chooses the best one for each domain.
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
             default.
+        longest: For `words`: the number of bytes that count; 6 by default, as more have no meaning.
+        changes: For `frequency` in rounds, with answers that may change: `loloha`, or for few
+            values `l-osue`. A client keeps permanent answers, and epsilon is that of its first
+            report.
+        permanent: For `changes`: the maximum epsilon of a permanent answer, above epsilon.
+        round: For `changes`: the name of the round. Terms that differ only in it and in `closes`
+            are one series, for which a client is charged once.
         minimum: The number of reports that the collector's estimates need. It is not part of the
             task, so it may be changed at any time.
         closes: The time after which no new report is accepted.
     """
 
     name: Literal["ldp-bayes"] = Field("ldp-bayes", exclude=True)
-    kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"]
+    kind: Literal["frequency", "words", "means", "discrete-bayes", "gaussian-bayes"]
     epsilon: float = same_field(LDPBayes, "epsilon", required=True)
     oracle: OracleName = same_field(LDPBayes, "oracle")
     bins: int = same_field(LDPBayes, "bins")
+    longest: int | None = Field(None, ge=2, le=WORD_BYTES_MAX, exclude_if=_is_unset)
+    changes: Literal["loloha", "l-osue"] | None = Field(None, exclude_if=_is_unset)
+    permanent: float | None = Field(None, gt=0, le=REPORT_EPSILON_MAX, exclude_if=_is_unset)
+    round: str | None = Field(None, min_length=1, exclude_if=_is_unset)
     minimum: int = Field(MINIMUM_REPORTS, ge=1)
     closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
@@ -71,11 +91,12 @@ class SurveySection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _show_a_histogram(cls, given: Any) -> Any:  # noqa: ANN401  (a file may contain anything)
-        """Use more bins than a classifier needs, unless the file sets the number."""
-        if isinstance(given, dict) and given.get("kind") == "frequency":
+    def _suit_the_kind(cls, given: Any) -> Any:  # noqa: ANN401  (a file may contain anything)
+        """Show more bins than a classifier needs, and whole words, unless the file sets them."""
+        kind = given.get("kind") if isinstance(given, dict) else None
+        if kind == "frequency":
             return {"bins": FREQUENCY_BINS, **given}
-        return given
+        return {"longest": WORD_BYTES_MAX, **given} if kind == "words" else given
 
     @property
     def is_numeric(self) -> bool:
@@ -129,21 +150,31 @@ class SurveyTerms(Terms):
         terms = self.model_dump(mode="json", exclude={"protocol": {"minimum"}})
         return Task(
             terms={_PUBLISHED: terms.pop("protocol"), **terms},
-            survey=make_survey(
-                Scaling(ranges_of(self.features))
-                if self.protocol.is_numeric
-                else bins_of(self.protocol, self.features),
-                len(self.classes) or None,
-                self.protocol.epsilon,
-                self.protocol.oracle,
-            ),
+            survey=self._survey(),
             closes=None if closes is None else closes.timestamp(),
         )
+
+    def _survey(self) -> Survey:
+        section = self.protocol
+        if section.longest is not None:
+            return WordSurvey(section.longest, section.epsilon)
+        if section.changes is not None and section.permanent is not None:
+            domain = domain_of(section, self.features[0])
+            oracle = MEMOISED[section.changes](domain, section.epsilon, section.permanent)
+            return FrequencySurvey(oracle)
+        numeric = section.is_numeric
+        step = Scaling(ranges_of(self.features)) if numeric else bins_of(section, self.features)
+        return make_survey(step, len(self.classes) or None, section.epsilon, section.oracle)
 
     @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         section = self.protocol
+        if (section.longest is None) == self.is_of_words:
+            raise ScenarioError.because(
+                'longest is for kind = "words" only; leave it out', field="protocol.longest"
+            )
+        self._check_changes()
         require_different("classes", self.classes)
         check_features(self.features)
         wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
@@ -156,9 +187,10 @@ class SurveyTerms(Terms):
             raise ScenarioError.because(
                 f"{section.kind} takes no classes; leave them out", field="classes"
             )
-        if self.is_frequency and len(self.features) > 1:
+        if (self.is_frequency or self.is_of_words) and len(self.features) > 1:
+            of = "frequencies" if self.is_frequency else "words"
             raise ScenarioError.because(
-                f"a survey of frequencies asks one question, and there are"
+                f"a survey of {of} asks one question, and there are"
                 f" {len(self.features)} columns; write one file of terms for each, or choose"
                 ' kind = "means"',
                 field="features",
@@ -174,6 +206,29 @@ class SurveyTerms(Terms):
             _ = self.task
         return self
 
+    def _check_changes(self) -> None:
+        section = self.protocol
+        if section.changes is None and (section.permanent, section.round) == (None, None):
+            return
+        if section.changes is None or not self.is_frequency:
+            raise ScenarioError.because(
+                'permanent and round are for changes = "loloha" or "l-osue" only, and these for'
+                ' kind = "frequency"',
+                field="protocol.changes",
+            )
+        if section.permanent is None or section.round is None:
+            missing = "permanent" if section.permanent is None else "round"
+            raise ScenarioError.because(
+                f"a survey with changes needs permanent and round; {missing} is missing",
+                field=f"protocol.{missing}",
+            )
+
+    @cached_property
+    def series(self) -> bytes:
+        """The hash that the terms of all rounds of a series have."""
+        content = self.model_dump(mode="json", exclude={"protocol": {"minimum", "round", "closes"}})
+        return hashlib.sha256(b"series" + canonical_json(content)).digest()
+
     def read_clients(self, path: Path) -> ClientPool:
         """Read the rows of clients: all columns of the terms, and the label as the last column."""
         return self.clients_of(matched(read_file(path), self.features))
@@ -186,6 +241,8 @@ class SurveyTerms(Terms):
         return ClientPool(rows, read_labels(cells, self.classes))
 
     def _encode(self, feature: FeatureTerms, cells: Cells) -> Floats | Ints:
+        if self.protocol.longest is not None:
+            return _words(cells, feature.name, self.protocol.longest)[:, None]
         if not feature.categories:
             numbers = read_numbers(feature, cells)[:, None]
             return bins_of(self.protocol, (feature,))(numbers) if self.is_frequency else numbers
@@ -197,12 +254,25 @@ class SurveyTerms(Terms):
         """Whether the survey counts the values of one column."""
         return self.protocol.kind == "frequency"
 
+    @property
+    def is_of_words(self) -> bool:
+        """Whether the survey finds frequent words of one column, whose cells are any text."""
+        return self.protocol.kind == "words"
+
+
+def _words(cells: Cells, column: str, longest: int) -> Ints:
+    words = cells.texts[column]
+    if gaps := [row for row, word in enumerate(words) if cells.is_gap(word)]:
+        where = cells.at(column, gaps[0])
+        raise InputError.because(f"{where} is empty; fill it in, or remove the row", field=where)
+    return word_numbers(words, longest)
+
 
 def read_published(encoded: bytes, collector: str) -> SurveyTerms:
     """Decode a task that a collector published, and derive it again from its terms.
 
     Raises:
-        HandshakeError: If the task has the format of another version of veilring.
+        HandshakeError: If the task has the format or the mechanisms of another version of veilring.
         ProtocolViolation: If its terms do not give exactly the published numbers.
     """
     if found := other_format(encoded):
@@ -219,6 +289,13 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
         reason = f"published an unreadable task ({type(error).__name__})"
         raise ProtocolViolation(collector, reason) from None
     if terms.task.encoded != encoded:
+        numbers = json.loads(encoded).get("numbers", {})
+        if numbers.get("version", 1) != terms.task.survey.version:
+            raise HandshakeError(
+                collector,
+                f"its task has other mechanisms for {terms.protocol.kind}; use the same version of"
+                f" veilring at {collector} and here",
+            )
         raise ProtocolViolation(
             collector, "published parameters that do not follow from its own terms"
         )

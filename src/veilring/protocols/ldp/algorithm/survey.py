@@ -21,7 +21,9 @@ from typing_extensions import override
 from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
-from veilring.protocols.ldp.algorithm.means import Means, make_means, require_normalised
+from veilring.protocols.ldp.algorithm.changing import MemoisedOracle, Memos
+from veilring.protocols.ldp.algorithm.codes import require_normalised
+from veilring.protocols.ldp.algorithm.means import Means, make_means
 from veilring.protocols.ldp.algorithm.oracles import MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step, apply_steps, require_columns
@@ -34,10 +36,12 @@ class Survey(ABC):
     """The questions to clients; frozen. Subclasses are for frequencies, means and naive Bayes.
 
     Attributes:
+        version: The version of the mechanisms, which tasks state from 2 on.
         steps: The public steps that are applied to each row first; empty by default.
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
     steps: tuple[Step, ...] = ()
 
     @property
@@ -48,7 +52,9 @@ class Survey(ABC):
     @property
     def public(self) -> Mapping[str, Any]:
         """The definition of the survey, as plain data: part of the task's hash."""
+        versioned = {"version": self.version} if self.version > 1 else {}
         return {
+            **versioned,
             "survey": self.name,
             "steps": [dict(step.public) for step in self.steps],
             "questions": [dict(question.public) for question in self.questions],
@@ -58,6 +64,12 @@ class Survey(ABC):
     def exact_epsilon(self) -> float:
         """The greatest loss of one answer to any question."""
         return max(question.exact_epsilon for question in self.questions)
+
+    @property
+    def memoised(self) -> MemoisedOracle | None:
+        """The only question, if its clients keep permanent answers (memoisation)."""
+        only = self.questions[0]
+        return only if isinstance(only, MemoisedOracle) else None
 
     @abstractmethod
     def validated(self, rows: NDArray[Any], labels: Ints) -> ValidRows:
@@ -104,6 +116,7 @@ class MeanSurvey(Survey):
     steps: tuple[Step, ...] = ()
 
     name: ClassVar[str] = "means"
+    version: ClassVar[int] = 2  # of a number: one bit until 1
 
     def __post_init__(self) -> None:
         if self.means.classes > 1:
@@ -208,6 +221,7 @@ class GaussianBayesSurvey(Survey):
     steps: tuple[Step, ...] = ()
 
     name: ClassVar[str] = "gaussian-bayes"
+    version: ClassVar[int] = MeanSurvey.version
 
     def __post_init__(self) -> None:
         if self.oracle.entries < self.means.classes:
@@ -303,20 +317,26 @@ class Tally:
         return sum(self.counts)
 
 
-def answer(survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator) -> Answers:
+def answer(
+    survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator, *, memos: Memos | None = None
+) -> Answers:
     """Return one perturbed report for each client, to the question that it drew.
 
     Args:
         rng: The clients' secret randomness.
+        memos: The clients' permanent answers, if they keep them; by default they are new.
     """
     values, classes = survey.validated(rows, labels)
     drawn = rng.integers(len(survey.questions), size=len(labels))
     clients = [np.flatnonzero(drawn == number) for number in range(len(survey.questions))]
-    reports = [
+    if memos is not None and survey.memoised is not None:
+        reports = survey.memoised.again(memos, survey.encode(values, classes, 0), rng)
+        return Answers((reports,), tuple(clients))
+    said = [
         each.perturb(survey.encode(values[who], classes[who], number), rng)
         for number, (each, who) in enumerate(zip(survey.questions, clients, strict=True))
     ]
-    return Answers(tuple(reports), tuple(clients))
+    return Answers(tuple(said), tuple(clients))
 
 
 def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
