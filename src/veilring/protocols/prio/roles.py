@@ -37,24 +37,24 @@ KEY_BYTES: Final = 16
 """The size of a key of verification (draft-08)."""
 
 _M = TypeVar("_M", bound=Message)
+_Count = Annotated[int, Field(ge=0)]
 _Octets = NDArray[np.uint8]
 _Bytes = Annotated[_Octets, Array("|u1", 2)]
 """Rows of bytes, one for each report."""
 
 
-class PoolSize(Message, kind="prio.pool"):
-    """The number of reports that a pool of clients is going to send, and its parameters."""
+class Opening(Message, kind="prio.opening"):
+    """The parameters of the sender, and the number of reports that it is going to send."""
 
-    reports: Annotated[int, Field(ge=0)]
     parameters: Digest
+    reports: _Count = 0
 
 
 class VerifyKey(Message, kind="prio.key"):
-    """The key of verification, from the leader to the helper, and the sizes that it was told."""
+    """The key of verification, from the leader, and the number of reports of each pool."""
 
     key: Annotated[bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]
-    parameters: Digest
-    sizes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]
+    sizes: Annotated[tuple[_Count, ...], Field(strict=False)]
 
 
 class ReportShares(Message, kind="prio.reports"):
@@ -139,15 +139,28 @@ async def sum_reports(
     return None
 
 
+async def _open(
+    party: Party, parameters: PrioParameters, peers: Iterable[str], reports: int = 0
+) -> dict[str, int]:
+    """Compare the parameters with some peers, and return how many reports each of them has."""
+    party.round(1)
+    own, said = Opening(parameters=parameters.digest, reports=reports), dict[str, int]()
+    await party.send_all(peers, own)
+    for peer in peers:
+        message = await party.receive(Opening, sender=peer, due=1)
+        if message.parameters != own.parameters:
+            raise ProtocolViolation(peer, "has other parameters")
+        said[peer] = message.reports
+    return said
+
+
 async def _report(
     party: Party, clients: Clients, aggregators: tuple[str, str], parameters: PrioParameters
 ) -> None:
-    """Announce a pool to both aggregators, and send each its part of all reports."""
+    """Send both aggregators their parts of all reports of a pool."""
     from veilring.protocols.prio.algorithm.steps import share_reports  # noqa: PLC0415  (an extra)
 
-    party.round(1)
-    own = PoolSize(reports=len(clients), parameters=parameters.digest)
-    await party.send_all(aggregators, own)
+    await _open(party, parameters, aggregators, len(clients))
     shared = share_reports(parameters, clients.rows, clients.empty, party.rng)
     parts = {name: _message(part) for name, part in zip(aggregators, shared, strict=True)}
     await exchange_chunks(party, parts, {}, first_round=2)
@@ -196,21 +209,14 @@ async def _agree(
     party: Party, leader: str, helper: str, parameters: PrioParameters
 ) -> tuple[bytes, dict[str, int]]:
     """Return the key of verification, and the number of reports of each pool, in order."""
-    party.round(1)
-    sizes = dict[str, int]()
-    for pool in party.peers:
-        if pool not in {leader, helper}:
-            said = await party.receive(PoolSize, sender=pool, due=1)
-            _require_same(said.parameters, parameters, pool)
-            sizes[pool] = said.reports
+    sizes = await _open(party, parameters, party.peers)
+    del sizes[helper if party.me == leader else leader]
     party.round(2)
     if party.me == leader:
         key = party.rng.bytes(KEY_BYTES)
-        told = tuple(sizes.values())
-        await party.send(helper, VerifyKey(key=key, parameters=parameters.digest, sizes=told))
+        await party.send(helper, VerifyKey(key=key, sizes=tuple(sizes.values())))
         return key, sizes
     message = await party.receive(VerifyKey, sender=leader, due=2)
-    _require_same(message.parameters, parameters, leader)
     if len(message.sizes) != len(sizes):
         raise ProtocolViolation(leader, "sent sizes of another number of pools")
     for (pool, size), other_size in zip(sizes.items(), message.sizes, strict=True):
@@ -218,11 +224,6 @@ async def _agree(
             reason = f"the leader and the helper expect different numbers of reports of {pool}"
             party.accuse(Tampered((pool, leader), reason))
     return message.key, sizes
-
-
-def _require_same(digest: bytes, parameters: PrioParameters, sender: str) -> None:
-    if digest != parameters.digest:
-        raise ProtocolViolation(sender, "has other parameters")
 
 
 def _message(part: "SharedReports") -> ReportShares:
@@ -277,12 +278,10 @@ def summing_cost_bounds(parameters: PrioParameters, pools: int, reports: int) ->
 
 
 def _opening_traffic(sizes: Sequence[int]) -> Traffic:
-    """Return the traffic of the sizes of pools, and of the key."""
-    digest = bytes(DIGEST_BYTES)
-    key = VerifyKey(key=bytes(KEY_BYTES), parameters=digest, sizes=tuple(sizes))
-    traffic = repeated(1, key)
-    for size in sizes:
-        traffic = traffic.plus(repeated(2, PoolSize(reports=size, parameters=digest)))
+    """Return the traffic before the first report: what all parties say, and the key."""
+    traffic = repeated(1, VerifyKey(key=bytes(KEY_BYTES), sizes=tuple(sizes)))
+    for size in (*sizes, *(0,) * (len(sizes) + 1)):  # both aggregators answer each other, too
+        traffic = traffic.plus(repeated(2, Opening(parameters=bytes(DIGEST_BYTES), reports=size)))
     return traffic
 
 
