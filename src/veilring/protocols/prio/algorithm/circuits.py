@@ -1,12 +1,12 @@
 """Valid measurements as arithmetic circuits (sections "Validity Circuits" and "Instantiations").
 
-A circuit encodes a measurement as a vector x of field elements, and is 0 at x if the measurement is
-valid. Its only multiplications of two secrets are calls of one gadget, a polynomial of degree 2. The
-gadget's inputs are called wires. Wires, and the circuit given the gadget's outputs, are affine in x:
-each aggregator computes its share of them from its share of x.
+A circuit encodes a measurement as a vector x of field elements, and is 0 at x if the measurement
+is valid. Its only multiplications of two secrets are calls of one gadget, a polynomial of degree 2.
+The gadget's inputs are called wires. The wires are affine in x, and so is the circuit given the
+gadget's outputs: each aggregator computes its share of them from its share of x.
 
-The randomness r of a circuit is the same for prover and aggregators. It combines all conditions on x
-into one, which an invalid x fulfils with a probability of at most about its length over the modulus.
+The randomness r of a circuit is the same for prover and aggregators. It combines all conditions on
+x into one, which an invalid x fulfils with a probability of about its length over the modulus.
 """
 
 from abc import ABC, abstractmethod
@@ -124,7 +124,7 @@ class Sum(Circuit):
     @override
     def gadget(self, wires: Elements) -> Elements:
         x = wires[:, :, 0]
-        return self.field.sub(self.field.square(x), x)
+        return self.field.sub(self.field.mul(x, x), x)
 
     @override
     def wires(self, x: Elements, r: Elements, shares: int) -> Elements:
@@ -195,10 +195,13 @@ class ZerosAndOnes(Circuit):
 
     def _fraction(self, shares: int, of: int = 1) -> Elements:
         """Return a share of a constant, shape (words, 1, 1)."""
-        return self.field.elements([of * pow(shares, -1, self.field.modulus)])[..., None]
+        return self.field.constant(of * pow(shares, -1, self.field.modulus), axes=3)
 
     def _and(self, gadgets: Elements, difference: Elements, r: Elements) -> Elements:
-        """Return the output of a circuit that also checks that a difference is 0."""
+        """Return the output of a circuit that also checks that a difference is 0.
+
+        The draft's text has another factor r at the gadgets, but its test vectors do not.
+        """
         checks = np.stack([self.field.sum(gadgets, axis=1), difference], 1)
         factors = powers_of(self.field, r[:, 1:2], 3)[:, 1:]
         return self.field.sum(self.field.mul(factors, checks), axis=1)
@@ -238,7 +241,7 @@ class Histogram(ZerosAndOnes):
 class MultiHotHistogram(ZerosAndOnes):
     """A measurement is a vector of zeros and at most `ones_max` ones.
 
-    This circuit of the drafts after 08 has test vectors for 08. After the buckets follow the bits of
+    This circuit of later drafts has test vectors for draft 08. After the buckets follow the bits of
     the number of ones plus an offset, which makes `ones_max` the largest number that fits.
     """
 
@@ -342,13 +345,11 @@ def _within(measurements: NDArray[Any], shape: tuple[int, ...], most: int) -> ND
 
 
 def _bits_of(numbers: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
-    """Return the bits of each report's numbers, the lowest first, shape (numbers · bits, reports)."""
+    """Return the bits of numbers, the lowest first, shape (numbers · bits, reports)."""
     found = numbers.T[:, None] >> np.arange(bits, dtype=np.uint64)[:, None] & np.uint64(1)
     return found.reshape(-1, len(numbers))
 
 
 def _numbers_of(field: Field, x: Elements, bits: int) -> Elements:
-    """Return the numbers whose bits are given, or shares of them, shape (words, numbers, reports)."""
-    places = field.elements(1 << i for i in range(bits))[..., None]
-    split = x.reshape(field.words, -1, bits, x.shape[-1])
-    return field.sum(field.mul(split, places), axis=2)
+    """Return numbers from their bits, or shares of both, shape (words, numbers, reports)."""
+    return field.join_bits(x.reshape(field.words, -1, bits, x.shape[-1]))

@@ -21,8 +21,8 @@ def evaluate(field: Field, coefficients: Elements, size: int) -> Elements:
     """Return the values of polynomials at the roots of unity of order `size`.
 
     Args:
-        coefficients: Shape (words, number, ...). If there are more than `size`, they fold: at a root
-            of unity, `x^size` is 1.
+        coefficients: Shape (words, number, ...). If there are more than `size`, they fold:
+            `x^size` is 1 at a root of unity.
         size: A power of two.
     """
     padded = field.zeros(size, *coefficients.shape[2:])
@@ -38,7 +38,7 @@ def interpolate(field: Field, values: Elements) -> Elements:
     """Return the coefficients of the polynomials with these values at the roots of unity."""
     size = values.shape[1]
     turned = np.concatenate([values[:, :1], values[:, :0:-1]], axis=1)
-    scale = _spread(field.elements([pow(size, -1, field.modulus)]), values.ndim)
+    scale = field.constant(pow(size, -1, field.modulus), values.ndim)
     return field.mul(_transform(field, turned), scale)
 
 

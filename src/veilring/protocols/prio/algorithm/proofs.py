@@ -62,7 +62,7 @@ def prove(circuit: Circuit, x: Elements, seeds: Elements, r: Elements) -> Elemen
 
 
 def query(
-    circuit: Circuit, x: Elements, proof: Elements, t: Elements, r: Elements, shares: int
+    circuit: Circuit, x: Elements, proof: Elements, t: Elements, r: Elements, *, shares: int
 ) -> tuple[Elements, Bools]:
     """Return shares of the answers to a query.
 
