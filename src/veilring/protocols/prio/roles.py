@@ -211,6 +211,8 @@ async def _agree(
     """Return the key of verification, and the number of reports of each pool, in order."""
     sizes = await _open(party, parameters, party.peers)
     del sizes[helper if party.me == leader else leader]
+    if not any(sizes.values()):
+        raise InputError.because("no client has a report; at least one is needed", field="rows")
     party.round(2)
     if party.me == leader:
         key = party.rng.bytes(KEY_BYTES)

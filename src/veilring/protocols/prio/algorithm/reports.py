@@ -23,9 +23,9 @@ from veilring.protocols.release.algorithm.tallies import Tally
 if TYPE_CHECKING:
     from veilring.protocols.prio.algorithm.prio3 import Prio3
 
-# A client knows the joint randomness of its report, and may try forgeries offline. With the field
-# of 64 bits, each proof leaves it a chance of about 2^-50 an attempt.
-_PROOFS: Final = 3
+# A client knows the joint randomness of its report, so it may try forgeries offline. In the field of
+# 64 bits, one proof leaves it a chance of less than 2^-50 an attempt with up to 2^12 numbers.
+_PROOFS: Final = 2
 
 
 @dataclass(frozen=True, eq=False)

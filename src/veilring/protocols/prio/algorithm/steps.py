@@ -38,6 +38,8 @@ def share_reports(
 ) -> list[SharedReports]:
     """Return the parts of the leader and the helper: reports of rows, then empty ones. Secret."""
     scheme, measured = parameters.form.scheme, parameters.form.measure(rows, empty)
+    if not len(measured):
+        return [shares_like(parameters, aggregator, 0) for aggregator in range(scheme.shares)]
     nonces = _draw(rng, len(measured), scheme.draft.nonce_bytes)
     public, secrets = scheme.shard(measured, nonces, _draw(rng, len(measured), scheme.rand_size))
     return [SharedReports(nonces, public, secret) for secret in secrets]
@@ -70,10 +72,9 @@ class Verification:
         Args:
             key: The key of verification, which no client may know.
             aggregator: 0 for the leader, and 1 for the helper.
-            pools: The parts of all pools; none if there are no reports.
+            pools: The parts of all pools, with at least one report.
         """
-        empty = shares_like(parameters, aggregator, 0)
-        joined = SharedReports(*map(np.concatenate, zip(empty, *pools, strict=True)))
+        joined = SharedReports(*map(np.concatenate, zip(*pools, strict=True)))
         found = parameters.form.scheme.prepare(key, aggregator, *joined)
         found.valid[_repeated(joined.nonces)] = False
         found.prep_shares[~found.valid] = 0  # which the other aggregator refuses
