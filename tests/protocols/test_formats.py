@@ -32,6 +32,7 @@ KINDS: Final = {
     "rank-search": ("ranksearch.", "masks.", "ring.queries", "peers."),
     "release": ("release.", "masks.", "dropouts.", "result."),
     "noisy-votes": ("noisyvotes.", "peers.", *SUMS),
+    "prio": ("prio.",),
     "ldp-bayes": ("ldp.",),
     "data-owner": ("radius.",),
     "ind-knn": ("prediction.",),
