@@ -8,12 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.protocols.prio.algorithm.fields import FIELD64, FIELD128, Elements, Field
-from veilring.protocols.prio.algorithm.polynomials import (
-    evaluate,
-    interpolate,
-    lagrange,
-    powers_of,
-)
+from veilring.protocols.prio.algorithm.polynomials import evaluate, interpolate, lagrange, powers_of
 
 FIELDS = pytest.mark.parametrize("field", [FIELD64, FIELD128], ids=["64", "128"])
 PRIMES = {FIELD64: 2**32 * 4294967295 + 1, FIELD128: 2**66 * 4611686018427387897 + 1}

@@ -31,8 +31,8 @@ BITS_MIN: Final = 6
 """With fewer bits, a direction in many dimensions is rounded to 0."""
 BITS_MAX: Final = 16
 """More bits are finer than the noise."""
-REPORTS_MAX: Final = 1 << 32
-"""Sums of more reports, with their noise, might wrap in the smaller field."""
+REPORTS_MAX: Final = 1 << 20
+"""All reports are verified in one session, and added up at once."""
 # The rows of a class relative to the noise of one of its counts: from here on, bins of a number
 # tell more than its mean. Of categories, means know the frequencies already, with less noise.
 _COUNTED_MIN: Final = 7.0
