@@ -83,9 +83,7 @@ def encode_vec(p: int, vector: Sequence[int]) -> bytes:
 def decode_vec(p: int, encoded: bytes) -> Vector:
     """Decode elements, all below the modulus."""
     size = SIZES[p]
-    vector = [
-        int.from_bytes(encoded[i : i + size], "little") for i in range(0, len(encoded), size)
-    ]
+    vector = [int.from_bytes(encoded[i : i + size], "little") for i in range(0, len(encoded), size)]
     assert all(x < p for x in vector)
     return vector
 
@@ -371,10 +369,7 @@ class Reference:
         helper_proofs = self.helper_proofs_share(k_helper[1])
         shares = [(x - y) % p for x, y in zip(proofs, helper_proofs, strict=True)]
         blind = seeds[3] if joint else b""
-        return b"".join(parts), (
-            encode_vec(p, leader + shares) + blind,
-            b"".join(k_helper),
-        )
+        return b"".join(parts), (encode_vec(p, leader + shares) + blind, b"".join(k_helper))
 
     def prep_init(
         self, verify_key: bytes, agg_id: int, nonce: bytes, public: bytes, share: bytes

@@ -80,12 +80,17 @@ class Circuit(ABC):
         """
         return self.field.matmul(basis[:, None], self.wires(x, r, shares))[:, 0]
 
+    def weights(self, r: Elements) -> Elements | None:
+        """Return the factors of the gadget's outputs, shape (words, calls, reports), if not 1."""
+        del r
+        return None
+
     @abstractmethod
     def output(self, gadgets: Elements, x: Elements, r: Elements, shares: int) -> Elements:
         """Return the output of the circuit, shape (words, reports).
 
         Args:
-            gadgets: The outputs of all calls, shape (words, calls, reports).
+            gadgets: The weighted sum of the outputs of all calls, shape (words, reports).
         """
 
     def truncate(self, x: Elements) -> Elements:
@@ -110,7 +115,7 @@ class Count(Circuit):
 
     @override
     def output(self, gadgets: Elements, x: Elements, r: Elements, shares: int) -> Elements:
-        return self.field.sub(gadgets[:, 0], x[:, 0])
+        return self.field.sub(gadgets, x[:, 0])
 
 
 class Sum(Circuit):
@@ -131,9 +136,12 @@ class Sum(Circuit):
         return x[:, :, None]
 
     @override
+    def weights(self, r: Elements) -> Elements:
+        return powers_of(self.field, r, self.calls + 1)[:, 1:]
+
+    @override
     def output(self, gadgets: Elements, x: Elements, r: Elements, shares: int) -> Elements:
-        weights = powers_of(self.field, r, self.calls + 1)[:, 1:]
-        return self.field.matmul(weights[:, None], gadgets[:, :, None])[:, 0, 0]
+        return gadgets
 
     @override
     def truncate(self, x: Elements) -> Elements:
@@ -180,13 +188,13 @@ class ZerosAndOnes(Circuit):
 
     @override
     def output(self, gadgets: Elements, x: Elements, r: Elements, shares: int) -> Elements:
-        return self.field.sum(gadgets, axis=1)
+        return gadgets
 
     def _chunks(self, x: Elements) -> Elements:
         """Return x with zeros at its end, shape (words, calls, chunk, reports)."""
         padded = self.field.zeros(self.calls * self.chunk, x.shape[-1])
         padded[:, : self.length] = x
-        return padded.reshape(-1, self.calls, self.chunk, x.shape[-1])
+        return padded.reshape(len(x), self.calls, self.chunk, x.shape[-1])
 
     def _powers(self, r: Elements) -> tuple[Elements, Elements]:
         """Return `r, r², ..., r^chunk`, and `1, r^chunk, r^(2 chunk), ...` for the calls."""
@@ -202,7 +210,7 @@ class ZerosAndOnes(Circuit):
 
         The draft's text has another factor r at the gadgets, but its test vectors do not.
         """
-        checks = np.stack([self.field.sum(gadgets, axis=1), difference], 1)
+        checks = np.stack([gadgets, difference], axis=1)
         factors = powers_of(self.field, r[:, 1:2], 3)[:, 1:]
         return self.field.sum(self.field.mul(factors, checks), axis=1)
 
@@ -347,9 +355,9 @@ def _within(measurements: NDArray[Any], shape: tuple[int, ...], most: int) -> ND
 def _bits_of(numbers: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     """Return the bits of numbers, the lowest first, shape (numbers · bits, reports)."""
     found = numbers.T[:, None] >> np.arange(bits, dtype=np.uint64)[:, None] & np.uint64(1)
-    return found.reshape(-1, len(numbers))
+    return found.reshape(numbers.shape[1] * bits, len(numbers))
 
 
 def _numbers_of(field: Field, x: Elements, bits: int) -> Elements:
     """Return numbers from their bits, or shares of both, shape (words, numbers, reports)."""
-    return field.join_bits(x.reshape(field.words, -1, bits, x.shape[-1]))
+    return field.join_bits(x.reshape(field.words, x.shape[1] // bits, bits, x.shape[-1]))

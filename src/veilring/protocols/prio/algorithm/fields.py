@@ -25,17 +25,18 @@ Octets: TypeAlias = NDArray[np.uint8]
 
 WORD_BYTES: Final = 8
 _WORD_BITS: Final = 64
-# A product of two digits has 52 bits. So the sum of 2^8 products of elements, of which each column
-# has at most five digits' products, has fewer than 63 bits.
+# Single products are made of halves of words, whose products just fit into a word.
+_LIMB_BITS: Final = 32
+_LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
+_LIMB_SHIFT: Final = np.uint64(_LIMB_BITS)
+# Shifted by fewer bits, a limb has at most 58, which leaves room for the sum.
+_PLACES_MAX: Final = 26
+# Sums of products are made of digits, whose products have 52 bits: the sum of 2^8 products of
+# elements, with at most five digits' products in a column, has fewer than 63 bits.
 _DIGIT_BITS: Final = 26
 _DIGIT: Final = np.uint64((1 << _DIGIT_BITS) - 1)
 _DIGIT_SHIFT: Final = np.uint64(_DIGIT_BITS)
 _INNER_MAX: Final = 1 << 8
-# Shifted by so many bits, a digit leaves room for the sum over as many places.
-_PLACES_MAX: Final = 31
-# Halves of words, in which products fold: h is a power of 2^32.
-_LIMB_BITS: Final = 32
-_LIMB: Final = np.int64((1 << _LIMB_BITS) - 1)
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,16 @@ class Field:
 
         An element that is not canonical is returned as it is: discard its row.
         """
-        words = np.ascontiguousarray(rows).view("<u8").reshape(len(rows), -1, self.words)
+        length = rows.shape[1] // self.element_bytes
+        words = np.ascontiguousarray(rows).view("<u8").reshape(len(rows), length, self.words)
         elements: Elements = words.transpose(2, 1, 0).astype(np.uint64, order="C")
-        return elements, self.is_canonical(elements).all(axis=0)
+        return elements, np.asarray(self.is_canonical(elements).all(axis=0))
 
     def is_canonical(self, elements: Elements) -> Bools:
         """Return whether each element is below the modulus, without the axis of words."""
+        below: Bools = elements[-1] < self._modulus_words[-1]
+        if below.all():
+            return below
         below = np.zeros(elements.shape[1:], dtype=np.bool_)
         for word, limit in zip(elements, self._modulus_words, strict=True):
             below = (word < limit) | ((word == limit) & below)
@@ -138,21 +143,24 @@ class Field:
 
     def mul(self, a: Elements, b: Elements) -> Elements:
         """Return a · b, which have the same number of axes."""
-        left, right = self._digits(a), self._digits(b)
+        left, right = _limbs(a), _limbs(b)
         shape = np.broadcast_shapes(a.shape[1:], b.shape[1:])
-        columns = np.zeros((2 * len(left) - 1, *shape), dtype=np.uint64)
-        for i, digit in enumerate(left):
-            columns[i : i + len(right)] += digit * right
+        columns = np.zeros((2 * self.limbs, *shape), dtype=np.uint64)
+        for i, limb in enumerate(left):
+            products = limb * right
+            columns[i : i + self.limbs] += products & _LIMB
+            products >>= _LIMB_SHIFT
+            columns[i + 1 : i + 1 + self.limbs] += products
         return self._reduce(columns)
 
     def sum(self, a: Elements, axis: int) -> Elements:
-        """Return the sums along an axis, after that of the words, of at most 2^36 elements."""
-        return self._reduce(self._digits(a).sum(axis=axis))
+        """Return the sums along an axis, after that of the words, of at most 2^28 elements."""
+        return self._reduce(_limbs(a).sum(axis=axis))
 
     def join_bits(self, a: Elements) -> Elements:
-        """Return `Σ 2^i a[:, :, i]`, shape (words, ...), for a of the shape (words, ..., places, n).
+        """Return `Σ 2^i a[..., i, :]`, shape (words, ..., n), for a of shape (words, ..., bits, n).
 
-        The places may be any elements, such as shares of bits.
+        The elements may be shares of bits, and then so are the results.
         """
         found = self._join_places(a[..., :_PLACES_MAX, :])
         for start in range(_PLACES_MAX, a.shape[-2], _PLACES_MAX):
@@ -162,7 +170,7 @@ class Field:
 
     def _join_places(self, a: Elements) -> Elements:
         places = np.arange(a.shape[-2], dtype=np.uint64)[:, None]
-        return self._reduce((self._digits(a) << places).sum(axis=-2))
+        return self._reduce((_limbs(a) << places).sum(axis=-2))
 
     def matmul(self, left: Elements, right: Elements) -> Elements:
         """Return a matrix product for each report, shape (words, rows, columns, reports).
@@ -171,17 +179,17 @@ class Field:
             left: Shape (words, rows, inner, reports).
             right: Shape (words, inner, columns, reports).
         """
-        found: Elements | None = None
+        found = self.zeros(left.shape[1], *right.shape[2:])
         for start in range(0, left.shape[2], _INNER_MAX):
             inner = slice(start, start + _INNER_MAX)
             a, b = self._digits(left[:, :, inner]), self._digits(right[:, inner])
             products = np.einsum("irkn,jkcn->ijrcn", a, b)
-            columns = np.zeros((2 * len(a) - 1, *products.shape[2:]), dtype=np.uint64)
+            columns = np.zeros((2 * len(a) - 1, *found.shape[1:]), dtype=np.uint64)
             for i, row in enumerate(products):
                 columns[i : i + len(row)] += row
-            part = self._reduce(columns)
-            found = part if found is None else self.add(found, part)
-        return self.zeros(*left.shape[1:2], *right.shape[2:]) if found is None else found
+            part = self._reduce(self._limbs_of_digits(columns))
+            found = self.add(found, part) if start else part
+        return found
 
     def _digits(self, a: Elements) -> NDArray[np.uint64]:
         """Return the 26-bit digits of elements, shape (digits, ...), the lowest first."""
@@ -195,27 +203,8 @@ class Field:
         found &= _DIGIT
         return found
 
-    def _reduce(self, columns: NDArray[np.uint64]) -> Elements:
-        """Return the elements `Σ columns[i] · 2^(26 i)`.
-
-        Args:
-            columns: Numbers below 2^63, as many as a product of two elements has. They are
-                overwritten.
-        """
-        signed, middle = self._limbs(columns), self.words
-        for low in range(len(signed) - self.limbs - middle, -1, -middle):
-            # The square of h is c h - 1, and h is `middle` limbs.
-            top = signed[low + self.limbs : low + self.limbs + middle]
-            signed[low : low + middle] -= top
-            signed[low + middle : low + self.limbs] += top * self.c
-        limbs = signed[: self.limbs]
-        beyond = _carry(limbs)
-        limbs[0] -= beyond
-        limbs[middle] += beyond * self.c
-        return self._assemble(limbs, _carry(limbs))
-
-    def _limbs(self, columns: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return columns of 26 bits as twice the limbs of an element, each below 2^52."""
+    def _limbs_of_digits(self, columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return columns of 26 bits, of numbers below 2^63, as those of a product's limbs."""
         for i in range(1, len(columns)):
             columns[i] += columns[i - 1] >> _DIGIT_SHIFT
         columns[:-1] &= _DIGIT
@@ -223,11 +212,38 @@ class Field:
         for i, column in enumerate(columns):
             limb, bit = divmod(i * _DIGIT_BITS, _LIMB_BITS)
             if limb + 1 < len(found):
-                found[limb] += column << np.uint64(bit) & np.uint64(_LIMB)
+                found[limb] += column << np.uint64(bit) & _LIMB
                 found[limb + 1] += column >> np.uint64(_LIMB_BITS - bit)
             else:
                 found[limb] += column << np.uint64(bit)
-        return found.view(np.int64)
+        return found
+
+    def _reduce(self, columns: NDArray[np.uint64]) -> Elements:
+        """Return the elements `Σ columns[i] · 2^(32 i)`.
+
+        Args:
+            columns: `2 limbs` columns of numbers below 2^50, or `limbs` columns of numbers below
+                2^60. They are overwritten.
+        """
+        signed, middle = columns.view(np.int64), self.limbs // 2
+        for low in range(len(signed) - self.limbs - middle, -1, -middle):
+            # The square of h is c h - 1, and h is `middle` limbs.
+            self._fold(signed[low:], signed[low + self.limbs : low + self.limbs + middle])
+        limbs = signed[: self.limbs]
+        beyond = limbs[-1:] >> _LIMB_BITS
+        limbs[-1:] &= np.int64(_LIMB)
+        self._fold(limbs, beyond)
+        for i in range(1, len(limbs)):
+            limbs[i] += limbs[i - 1] >> _LIMB_BITS
+        beyond = limbs[-1] >> _LIMB_BITS
+        limbs &= np.int64(_LIMB)
+        return self._assemble(limbs, beyond)
+
+    def _fold(self, limbs: NDArray[np.int64], top: NDArray[np.int64]) -> None:
+        """Add `top · h²`, which is `top · (c h - 1)`, in place."""
+        middle = self.limbs // 2
+        limbs[: len(top)] -= top
+        limbs[middle : middle + len(top)] += top if self.c == 1 else top * self.c
 
     def _assemble(self, limbs: NDArray[np.int64], beyond: NDArray[np.int64]) -> Elements:
         """Return elements from limbs of 32 bits, and a carry of -1, 0 or 1 beyond them."""
@@ -260,6 +276,14 @@ def _split(number: int, words: int) -> Elements:
     return np.array([number >> 64 * i & 0xFFFFFFFFFFFFFFFF for i in range(words)], dtype=np.uint64)
 
 
+def _limbs(a: Elements) -> NDArray[np.uint64]:
+    """Return the 32-bit limbs of elements, shape (limbs, ...), the lowest first."""
+    found = np.empty((2 * len(a), *a.shape[1:]), dtype=np.uint64)
+    np.bitwise_and(a, _LIMB, out=found[::2])
+    np.right_shift(a, _LIMB_SHIFT, out=found[1::2])
+    return found
+
+
 def _subtract(a: Elements, b: Elements) -> tuple[Elements, Bools]:
     """Return a - b modulo a power of two, and where it is negative."""
     found, below = a - b, a < b
@@ -267,12 +291,3 @@ def _subtract(a: Elements, b: Elements) -> tuple[Elements, Bools]:
         below[i] |= below[i - 1] & (found[i] == 0)
         found[i] -= below[i - 1]
     return found, below[-1]
-
-
-def _carry(limbs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Reduce columns to 32 bits, in place, and return the carry out of the last."""
-    for i in range(1, len(limbs)):
-        limbs[i] += limbs[i - 1] >> _LIMB_BITS
-    beyond = limbs[-1] >> _LIMB_BITS
-    limbs &= _LIMB
-    return beyond

@@ -18,8 +18,8 @@ For example::
     aggregate = prio.aggregate(shares, first.valid & second.valid & accepted & finished)
 
 All rows are `uint8`, one row a report, with exactly the draft's encodings. A report that does not
-decode or does not verify is marked as invalid and never raises an error. Its shares and messages are
-then zero.
+decode or does not verify is marked as invalid and never raises an error. Its shares and messages
+are then zero.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,10 +49,10 @@ LEADER: Final = 0
 PROOFS_MAX: Final = 255
 SHARES_MIN: Final = 2
 SHARES_MAX: Final = 255
-# The elements of measurements that are processed at once. So arrays of one report for each element
-# fit into a typical second-level cache, and calls of NumPy cost less than their work.
+# The elements of encoded measurements that are processed at once, which bounds the memory: with
+# fewer, calls of NumPy cost more than their work.
 BLOCK_ELEMENTS: Final = 1 << 18
-_BLOCK_REPORTS: Final = range(16, 1025)
+BLOCK_REPORTS_MAX: Final = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Prio3:
     def _shard(self, measurements: NDArray[Any], nonces: Octets, rand: Octets) -> list[Octets]:
         """Return the public shares and the input shares of a block."""
         x = self.circuit.encode(measurements)
-        seeds = rand.reshape(len(rand), -1, self.draft.seed_bytes).transpose(1, 0, 2)
+        seeds = np.hsplit(rand, self.rand_size // self.draft.seed_bytes)
         each = 3 if self._joint_bytes else 2
         helpers = [seeds[i : i + each] for i in range(0, each * (self.shares - 1), each)]
         leader_blind, prove_seed = seeds[-2:]
@@ -264,7 +264,7 @@ class Prio3:
         for aggregator, (_, seed, *_) in enumerate(helpers, start=1):
             proof = self.field.sub(proof, self._helper_proofs(aggregator, seed))
         leader = np.hstack([encoded, self.field.encode(proof), *blinds])
-        return [public, leader, *(np.hstack(list(helper)) for helper in helpers)]
+        return [public, leader, *(np.hstack(helper) for helper in helpers)]
 
     def _prove(self, x: Elements, prove_seeds: Octets, joint_seeds: Octets) -> Elements:
         """Return all proofs of a block, one after the other."""
@@ -452,7 +452,7 @@ class Prio3:
             reports: The number of reports that each of them counted.
 
         Raises:
-            InputError: So many reports could exceed half of the modulus.
+            InputError: The sum of this number of reports could exceed half of the modulus.
         """
         modulus = self.field.modulus
         require(
@@ -465,9 +465,8 @@ class Prio3:
         return [number - modulus * (2 * number > modulus) for number in self.field.integers(total)]
 
     def _blocks(self, reports: int) -> Iterator[slice]:
-        """Yield slices of reports of bounded size; one empty slice if there are none."""
-        size = BLOCK_ELEMENTS // self.circuit.length
-        step = min(max(size, _BLOCK_REPORTS[0]), _BLOCK_REPORTS[-1])
+        """Yield slices of reports of bounded size, and an empty slice of no reports."""
+        step = min(max(BLOCK_ELEMENTS // self.circuit.length, 1), BLOCK_REPORTS_MAX)
         for start in range(0, max(reports, 1), step):
             yield slice(start, start + step)
 
@@ -500,7 +499,7 @@ class Prio3:
         return self._xof.derive(self.draft.joint_part, blinds, *binder)
 
     def _joint_seeds(self, parts: Octets) -> Octets:
-        """Return the seeds of the joint randomness, of no bytes if there is none."""
+        """Return the seeds of the joint randomness, of no bytes for a circuit without it."""
         if not self._joint_bytes:
             return parts
         return self._xof.derive(self.draft.joint_seed, bytes(self.draft.seed_bytes), parts)

@@ -5,15 +5,22 @@ may also be bytes, which are those of every report.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from veilring.extras import name_missing_extras
 from veilring.protocols.prio.algorithm.drafts import Draft
 from veilring.protocols.prio.algorithm.fields import Elements, Field, Octets
+from veilring.protocols.prio.algorithm.keccak import permutations, turbo_shake
 
 with name_missing_extras():
     from Crypto.Hash import TurboSHAKE128
+
+# From this number of reports on, the permutations of short messages take less time at once than
+# the calls of the library take.
+MANY: Final = 256
+SHORT: Final = 3
 
 
 @dataclass(frozen=True)
@@ -78,11 +85,14 @@ def squeeze(domain: int, messages: Octets, length: int) -> Octets:
         messages: Shape (reports, bytes).
         length: The number of bytes of a result, at least 1.
     """
-    rows = (
-        TurboSHAKE128.new(domain=domain, data=message.tobytes()).read(length)
-        for message in messages
-    )
-    return np.frombuffer(bytearray().join(rows), dtype=np.uint8).reshape(-1, length)
+    reports, size = messages.shape
+    if reports >= MANY and permutations(size, length) <= SHORT:
+        return turbo_shake(domain, messages, length)
+    data, shake = messages.tobytes(), TurboSHAKE128.new(domain=domain)
+    rows = [
+        shake.new(data[start : start + size]).read(length) for start in range(0, len(data), size)
+    ]
+    return np.frombuffer(bytearray().join(rows), dtype=np.uint8).reshape(reports, length)
 
 
 def sample(field: Field, domain: int, messages: Octets, length: int) -> tuple[Elements, Octets]:
