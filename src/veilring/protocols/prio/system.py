@@ -12,6 +12,7 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError
+from veilring.extras import require_extra
 from veilring.nodes.ring import Ring
 from veilring.privacy.shares import DELTA_MAX, EPSILON_MAX
 from veilring.protocols.claims import Argument
@@ -54,7 +55,7 @@ class Prio(System):
 
     is_lasting: ClassVar[bool] = True
     counts_publicly: ClassVar[bool] = True
-    trust: ClassVar[str] = "one of two aggregators"
+    trust: ClassVar[str] = "1 of 2 aggregators"
     title: ClassVar[str] = "verified sums"
     summary: ClassVar[str] = (
         "Each row is a client that splits its report between two aggregators, with a proof that it"
@@ -155,6 +156,7 @@ class PrioSetup(ReleasedSetup):
     role = staticmethod(sum_reports)
 
     def __init__(self, system: Prio, parts: Mapping[str, Rows], facts: Facts) -> None:
+        require_extra("Crypto")
         super().__init__(system, parts, facts)
         self._prio = system
         self.parameters: PrioParameters = system.bind(facts)
@@ -222,8 +224,8 @@ def _forged(parameters: PrioParameters) -> str:
     """Say how far a forged report can move the totals."""
     times = parameters.form.longest / parameters.statistic.bound.value
     if times <= 1:
-        return "That report has no more weight than an honest one."
+        return "A forged report has no more weight than an honest one."
     return (
-        f"That report may have the largest value in each of {parameters.statistic.length:,} totals:"
-        f" {times:.3g} times the norm of an honest one."
+        f"A forged report may have the largest value in each of {parameters.statistic.length:,}"
+        f" totals: {times:.3g} times the norm of an honest one."
     )

@@ -23,9 +23,20 @@ from veilring.protocols.release.algorithm.tallies import Tally
 if TYPE_CHECKING:
     from veilring.protocols.prio.algorithm.prio3 import Prio3
 
-# A client knows the joint randomness of its report, so it may try forgeries offline. In the field of
-# 64 bits, one proof leaves it a chance of less than 2^-50 an attempt with up to 2^12 numbers.
+# A client knows the joint randomness of its report, so it may try forgeries offline. With the field
+# of 64 bits, one proof leaves it a chance of about 2^-50 an attempt, with some thousand bits.
 _PROOFS: Final = 2
+
+
+def choose_chunk(elements: int) -> int:
+    """Return the chunk length with the shortest proof of a measurement of some field elements.
+
+    A proof has two elements for each wire of a chunk, and about two for each call of the gadget,
+    whose number plus 1 is rounded up to a power of two.
+    """
+    sizes = (1 << power for power in range(1, elements.bit_length() + 2))
+    found = ((ceil(elements / (size - 1)), size) for size in sizes)
+    return min(found, key=lambda each: (sum(each), each))[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +75,12 @@ class ReportForm:
 
         length = self.statistic.length
         if isinstance(self.statistic, Tally):
-            chunk = ceil(sqrt(length))
-            return Prio3.multi_hot_histogram(length, self.statistic.support, chunk)
-        chunk = ceil(sqrt(length * self.bits))
-        return Prio3.sum_vec_multiproof(length, self.bits, chunk, _PROOFS)
+            ones = self.statistic.support
+            chunk = choose_chunk(length + ones.bit_length())
+            return Prio3.multi_hot_histogram(length, ones, chunk)
+        return Prio3.sum_vec_multiproof(
+            length, self.bits, choose_chunk(length * self.bits), _PROOFS
+        )
 
     def measure(self, rows: Rows, empty: int = 0) -> Ints:
         """Return the measurements of rows, and of empty reports after them. Secret.
