@@ -6,7 +6,7 @@ do they exchange these sums, whose total makes the model. Everything takes one s
 that collects reports for weeks takes the same steps in many.
 
 Source: Corrigan-Gibbs and Boneh, "Prio: private, robust, and scalable computation of aggregate
-statistics" (NSDI 2017), by the steps of draft-irtf-cfrg-vdaf-08.
+statistics" (NSDI 2017), by the steps of `draft-irtf-cfrg-vdaf-08`.
 """
 
 from collections.abc import Iterable, Sequence
