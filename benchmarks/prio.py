@@ -6,6 +6,7 @@ library's. Verification is both aggregators' part: preparation, combination and 
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from Crypto.Hash import TurboSHAKE128
@@ -44,7 +45,7 @@ def _histogram(reports: int, repetitions: int) -> list[Measurement]:
     turns = []
     for _ in range(1 + repetitions):
         ours = _core(batch.verify) / reports
-        theirs = {name: _core(lambda it=it: batch.verify_by(it)) for name, it in listings.items()}
+        theirs = {name: _core(partial(batch.verify_by, it)) for name, it in listings.items()}
         turns.append((ours, {name: seconds / LISTED for name, seconds in theirs.items()}))
     found = [
         ratios(
@@ -58,7 +59,7 @@ def _histogram(reports: int, repetitions: int) -> list[Measurement]:
     speeds = tuple(1 / ours for ours, _ in turns[1:])
     shares = tuple(100 * batch.expansion() for _ in range(repetitions))
     name = f"histogram of {BUCKETS}"
-    found.append(Measurement(f"{name}: verified reports a core", "/s", speeds))
+    found.append(Measurement(f"{name}: verified reports a second", "/s", speeds))
     found.append(Measurement(f"{name}: part of verification that expands seeds", "%", shares))
     return found
 
@@ -71,7 +72,7 @@ def _vectors(reports: int, repetitions: int) -> list[Measurement]:
     seconds, clients = [], []
     for _ in range(repetitions):
         # Each aggregator has a core, and one of them combines the shares, too.
-        slowest = max(_core(lambda i=i: batch.prepare(i)) for i in range(2))
+        slowest = max(_core(partial(batch.prepare, i)) for i in range(2))
         seconds.append((slowest + _core(batch.combine)) * MILLION / reports)
         clients.append(1000 * _core(batch.shard_one))
     name = f"vector of {ENTRIES} x {BITS} bits, {PROOFS} proofs"
