@@ -25,6 +25,7 @@ CHANGED: dict[str, tuple[str, float, str]] = {
     "rank-search": ("arity", 8, "RankSearchClassifier"),
     "noisy-votes": ("tolerated", 2, "NoisyVotesClassifier"),
     "release": ("delta", 0.001, "ReleasedClassifier"),
+    "prio": ("bits", 10, "PrioClassifier"),
     "ldp-bayes": ("bins", 7, "LDPNaiveBayes"),
     "data-owner": ("count_share", 0.25, "OwnerKNNClassifier"),
     "ind-knn": ("sigma2", 0.625, "IndKNNClassifier"),
@@ -72,7 +73,7 @@ found = {}
 for name, (key, _, estimator) in changed.items():
     shown = CliRunner().invoke(app, ["systems", name], env={"COLUMNS": "120"}).stdout
     rows = [[cell.strip() for cell in line.split("│")] for line in shown.splitlines()]
-    constructor = inspect.signature(getattr(estimators, estimator))
+    constructor = inspect.signature(getattr(estimators.classifiers, estimator))
     found[name] = {
         "command": next(row[2] for row in rows if len(row) > 2 and row[1] == key),
         "run": getattr(load_scenario("wine", protocol_settings(name)).protocol, key),

@@ -102,6 +102,22 @@ PICTURES: Final[dict[str, Picture]] = {
         ),
         (Arrow(0, 2, "noisy report"), Arrow(1, 2, "noisy report")),
     ),
+    "aggregators": Picture(
+        "Clients that trust one of two aggregators",
+        (
+            Participant(115, 50, "client", "trusted", "splits its report"),
+            Participant(115, 140, "client", "malicious", "a valid report"),
+            Participant(525, 50, "leader", "trusted", "adds its noise"),
+            Participant(525, 140, "helper", "malicious", "any messages"),
+        ),
+        (
+            Arrow(0, 2, "share, proof"),
+            Arrow(0, 3),
+            Arrow(1, 2),
+            Arrow(1, 3, "share, proof"),
+            Arrow(2, 3, "noisy sum"),
+        ),
+    ),
     "places": Picture(
         "A client with a secret query, and an untrusted server of public places",
         (

@@ -17,10 +17,9 @@ from veilring import (
     RunFailed,
     Simulated,
     Topology,
-    run_with_retries,
     simulation,
 )
-from veilring.nodes.cluster import Retried
+from veilring.nodes.cluster import Retried, run_with_retries
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.roles import secure_sum

@@ -21,7 +21,6 @@ from veilring.errors import VeilringError as VeilringError
 from veilring.estimators import as_classifier as as_classifier
 from veilring.nodes.adversary import Adversary as Adversary
 from veilring.nodes.cluster import Cluster as Cluster
-from veilring.nodes.cluster import run_with_retries as run_with_retries
 from veilring.nodes.party import Party as Party
 from veilring.nodes.party import broadcast as broadcast
 from veilring.nodes.run import Run as Run
@@ -33,6 +32,7 @@ from veilring.protocols.masks import masked_sum as masked_sum
 from veilring.protocols.membership import Membership as Membership
 from veilring.protocols.noisyvotes.system import NoisyVotes as NoisyVotes
 from veilring.protocols.prediction.system import IndKNN as IndKNN
+from veilring.protocols.prio.system import Prio as Prio
 from veilring.protocols.promise import Facts as Facts
 from veilring.protocols.promise import Forecast as Forecast
 from veilring.protocols.promise import Promise as Promise

@@ -54,6 +54,11 @@ CHOICES: Final[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
         "sum": ("ring", "cycles", "shares", "masks"),
         "tolerated": (0, 1),
     },
+    "prio": {
+        "epsilon": (1.0, 4.0),
+        "delta": (0.0, 1e-5),
+        "statistic": ("auto", "means", "counts", "trees"),
+    },
     "ldp-bayes": {
         "kind": ("discrete-bayes", "gaussian-bayes"),
         "epsilon": (1.0, 4.0),

@@ -24,7 +24,7 @@ from typing_extensions import override
 import veilring as vr
 from veilring.errors import TooManyLost
 from veilring.nodes.adversary import Lines, Silent
-from veilring.nodes.cluster import RuntimeName
+from veilring.nodes.cluster import RuntimeName, run_with_retries
 from veilring.nodes.run import blamed_party
 from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import (
@@ -275,7 +275,7 @@ def test_a_retry_continues_without_the_lost_parties() -> None:
         own = [np.array([n], np.uint64) for n in range(5)]
         async with vr.Cluster(5, runtime=place, own=own, seed=3) as cluster:
             settings: dict[str, Any] = FIVE | {"lost": 0}
-            return await vr.run_with_retries(cluster, surviving_sums, **settings)
+            return await run_with_retries(cluster, surviving_sums, **settings)
 
     retried = vr.simulate(run())
     assert retried.without == ("party-3",)

@@ -22,6 +22,8 @@ WAYS: dict[str, vr.System] = {
     "votes": vr.NoisyVotes(epsilon=1.0),
     "votes of nearest rows": vr.NoisyVotes(epsilon=100.0, k=5),
     "votes under masks": vr.NoisyVotes(epsilon=1.0, radius=0.5, sum="masks", batch=20),
+    "verified sums": vr.Prio(epsilon=1.0),
+    "verified counts": vr.Prio(epsilon=1.0, statistic="counts"),
     "reports": vr.LDPBayes(epsilon=1.0),
     "owner": vr.DataOwner(batch=20),
     "owner-grid": vr.DataOwner(batch=20, k=5, epsilon=4.0),

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field
 from veilring.config import Section as Table
 from veilring.config import read_toml, require_key_that
 from veilring.data.cells import Words
-from veilring.deployment.config import STATISTICS, VERIFIED_SUM
+from veilring.deployment.config import STATISTICS
 from veilring.privacy.budgets import AMOUNT_MAX, from_units, to_units
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.registry import system_names
@@ -291,7 +291,7 @@ def read_policy(path: str, terms: Request, names: Sequence[str]) -> Policy | Non
     policy = read_toml(Path(path), Policy, "policy")
     _require_names("clients", policy.clients, names)
     _require_names("member", tuple(policy.members), names)
-    _require_names("systems", policy.systems, (*system_names(), STATISTICS, VERIFIED_SUM))
+    _require_names("systems", policy.systems, (*system_names(), STATISTICS))
     if not terms.counted:
         counted = [key for key in policy.limits if key not in _UNCOUNTED]
         message = f"this party counts no queries; allowed: {', '.join(_UNCOUNTED)}"

@@ -51,13 +51,14 @@ from veilring.protocols.noisyvotes.roles import scores_of, votes_cost
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
+from veilring.protocols.prio.system import Prio
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, total_cost
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ranksearch.shared import found_cost
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.release.algorithm.classifiers import Classifier as Released
 from veilring.protocols.release.model import ReleasedModel
-from veilring.protocols.release.system import Release, ReleaseSetup
+from veilring.protocols.release.system import Release, ReleasedSetup
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
 from veilring.protocols.system import Scored, Setup, System
 from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup
@@ -177,8 +178,8 @@ class _Releasing(SystemEstimator):
     """
 
     model_: ReleasedModel
-    setup_: ReleaseSetup
-    system_: Release
+    setup_: ReleasedSetup
+    system_: Release | Prio
     _first = ("parties", "epsilon")
 
     @override
@@ -187,7 +188,7 @@ class _Releasing(SystemEstimator):
 
     @override
     def _cost(self) -> Forecast:
-        return self.system_.cost(self.setup_.parameters, len(self.parts_))
+        return self.system_.forecast_for(self.setup_.facts, 1)
 
     @override
     def _begin(self, rows: NDArray[Any], numbers: Ints, rng: Generator) -> None:
@@ -209,7 +210,7 @@ class ReleasedClassifier(_Releasing, SystemClassifier):
     `epsilon`, and each further `fit` on the same rows spends it again.
     """
 
-    _system = Release
+    _system: ClassVar[type[System]] = Release
 
     @property
     def _classifier(self) -> Released:
@@ -239,6 +240,15 @@ class ReleasedRegressor(_Releasing, SystemRegressor):
     _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "delta": {"allowed": "a number above 0 and at most 0.01", "meaning": "The δ."}
     }
+
+
+class PrioClassifier(ReleasedClassifier):
+    """A model from verified reports of all rows, one each; predictions cost nothing more.
+
+    `fit` spends `epsilon` for each row, and each further `fit` on the same rows spends it again.
+    """
+
+    _system = Prio
 
 
 class OwnerRadiusClassifier(SystemClassifier):
@@ -518,6 +528,7 @@ _OF_A_SYSTEM: Final[Mapping[type[System], type[SystemClassifier]]] = {
         PrivateKNNClassifier,
         RankSearchClassifier,
         ReleasedClassifier,
+        PrioClassifier,
         NoisyVotesClassifier,
         IndKNNClassifier,
         TreeWalkClassifier,

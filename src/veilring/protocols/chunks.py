@@ -98,7 +98,7 @@ async def receive_chunks(party: Party, like: _M, *, sender: str, first_round: in
 
 async def exchange_chunks(
     party: Party,
-    message: Message | None,
+    message: Message | Mapping[str, Message] | None,
     expected: Mapping[str, _M],
     *,
     to: Iterable[str] | None = None,
@@ -110,10 +110,10 @@ async def exchange_chunks(
     for the other to receive.
 
     Args:
-        message: The message, if this party sends one.
+        message: The message, if this party sends one; or a message for each receiver, by name.
         expected: A message of the expected shapes for each sender, as in `receive_chunks`. The
             parties must agree on all shapes, because they determine the rounds.
-        to: The receivers; by default all peers.
+        to: The receivers of one message; by default all peers.
         first_round: The round of the first chunk. The exchange takes as many rounds as the longest
             message has chunks.
 
@@ -123,9 +123,11 @@ async def exchange_chunks(
     Raises:
         ProtocolViolation: As in `receive_chunks`.
     """
-    mine = [] if message is None else split(message)
-    receivers = frozenset(party.peers if to is None else to)
-    sending = {peer: mine if peer in receivers else [] for peer in party.peers}
+    sending: dict[str, list[Message]] = {peer: [] for peer in party.peers}
+    if isinstance(message, Mapping):
+        sending.update((peer, split(each)) for peer, each in message.items())
+    elif message is not None:
+        sending.update(dict.fromkeys(party.peers if to is None else to, split(message)))
     receiving = {peer: split(expected[peer]) if peer in expected else [] for peer in party.peers}
     rounds = {peer: max(len(sending[peer]), len(receiving[peer])) for peer in party.peers}
     received: dict[str, list[_M]] = {peer: [] for peer in expected}

@@ -25,6 +25,7 @@ BUILT_IN: Final = {
     "rank-search": "veilring.protocols.ranksearch.system:RankSearch",
     "release": "veilring.protocols.release.system:Release",
     "noisy-votes": "veilring.protocols.noisyvotes.system:NoisyVotes",
+    "prio": "veilring.protocols.prio.system:Prio",
     "ldp-bayes": "veilring.protocols.ldp.system:LDPBayes",
     "data-owner": "veilring.protocols.radius.system:DataOwner",
     "ind-knn": "veilring.protocols.prediction.system:IndKNN",

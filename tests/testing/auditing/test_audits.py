@@ -76,7 +76,7 @@ SHARE = 3
 LONG = replace(QUICK, runs=3_200, long_views=True)
 FEW = replace(QUICK, runs=400)
 HALF = replace(QUICK, runs=800, drawn=4_000, worlds=10)
-ATTAINING = ("tree-walk", "ldp-bayes", "data-owner", "noisy-votes", "release")
+ATTAINING = ("tree-walk", "ldp-bayes", "data-owner", "noisy-votes", "release", "prio")
 QuietOwner = with_less_noise(DataOwner)
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
 

@@ -1,5 +1,6 @@
 """Release as a system: its parameters, its guarantee, and one release by peers or an owner."""
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -261,10 +262,55 @@ class Release(System):
         return ReleaseSetup(self, parts, facts)
 
 
-class ReleaseSetup(Setup):
-    """Parties that are ready to release: peers, or an owner of all rows and a client."""
+class ReleasedSetup(Setup):
+    """Parties whose answer is a release: a model made from noisy totals, for all queries.
+
+    Attributes:
+        unit: The unit of the guarantee.
+    """
 
     batch_max: ClassVar[int] = _QUERIES_MAX
+    unit: ClassVar[str] = "release"
+    parameters: ReleaseParameters
+
+    @abstractmethod
+    def _parts(self) -> list[Rows]:
+        """Return the rows of each party that adds a share of the noise."""
+
+    @override
+    def label(self, queries: Floats, rng: Generator) -> Ints:
+        return self.release(rng).model.predict(queries)
+
+    @override
+    def score(self, queries: Floats, rng: Generator) -> Scored:
+        model = self.release(rng).model
+        scores = model.best_scores(queries) if isinstance(model, Classifier) else None
+        return Scored(model.predict(queries), scores)
+
+    @override
+    def noise(self, queries: Floats, answer: Released) -> PlannedNoise:
+        """Return the noise of the first sum: what a second one adds up depends on the first."""
+        total, noise = answer.totals[0], self.parameters.noises[0]
+        statistic = self.parameters.first or self.parameters.main()
+        exact = sum(statistic.sum(rows.features, rows.labels) for rows in self._parts())
+        return PlannedNoise((total.sums - exact) / noise.deviation(total.shares), noise.kurtosis)
+
+    def release(self, rng: Generator) -> Released:
+        """Release the rows in this process, with the parties' own steps."""
+        parts = self._parts()
+        return simulate_release(parts, self.parameters, rng.spawn(len(parts)))
+
+    @override
+    def spent(self, batches: int) -> Spent:
+        plan, account = self.parameters.plan, self.parameters.account
+        if batches <= 1:
+            return Spent(plan.epsilon * batches, plan.delta, batches, self.unit)
+        total: Account = account.compose(*[account] * (batches - 1))  # type: ignore[arg-type]  # the others are of the same distribution
+        return Spent(total.epsilon(plan.delta), plan.delta, batches, self.unit)
+
+
+class ReleaseSetup(ReleasedSetup):
+    """Parties that are ready to release: peers, or an owner of all rows and a client."""
 
     def __init__(self, system: Release, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
@@ -324,16 +370,6 @@ class ReleaseSetup(Setup):
         )
 
     @override
-    def label(self, queries: Floats, rng: Generator) -> Ints:
-        return self.release(rng).model.predict(queries)
-
-    @override
-    def score(self, queries: Floats, rng: Generator) -> Scored:
-        model = self.release(rng).model
-        scores = model.best_scores(queries) if isinstance(model, Classifier) else None
-        return Scored(model.predict(queries), scores)
-
-    @override
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw noisy totals without the observers' own vectors, which they can subtract."""
         own = 0 if self._release.trusted else len(self.observers)
@@ -346,20 +382,8 @@ class ReleaseSetup(Setup):
         return np.concatenate([each[own:].sum(axis=0, dtype=np.float64) for each in drawn])
 
     @override
-    def noise(self, queries: Floats, answer: Released) -> PlannedNoise:
-        """Return the noise of the first sum: what a second one adds up depends on the first."""
-        total, noise = answer.totals[0], self.parameters.noises[0]
-        statistic = self.parameters.first or self.parameters.main()
-        exact = sum(statistic.sum(rows.features, rows.labels) for rows in self._parts())
-        return PlannedNoise((total.sums - exact) / noise.deviation(total.shares), noise.kurtosis)
-
     def _parts(self) -> list[Rows]:
         return [together(self.parts)] if self._release.trusted else list(self.parts.values())
-
-    def release(self, rng: Generator) -> Released:
-        """Release the rows in this process, with the parties' own steps."""
-        parts = self._parts()
-        return simulate_release(parts, self.parameters, rng.spawn(len(parts)))
 
     @override
     def model(self, answer: Released, among: Sequence[str], *, seeded: bool) -> ReleasedModel:
@@ -367,14 +391,6 @@ class ReleaseSetup(Setup):
         causes = {"seeded noise": SEED_TELLS} if seeded else {}
         promise = self._release.promise_of(parameters.plan).broken_by(causes)
         return ReleasedModel.of(answer, parameters, promise)
-
-    @override
-    def spent(self, batches: int) -> Spent:
-        plan, account = self.parameters.plan, self.parameters.account
-        if batches <= 1:
-            return Spent(plan.epsilon * batches, plan.delta, batches, "release")
-        total: Account = account.compose(*[account] * (batches - 1))  # type: ignore[arg-type]  # the others are of the same distribution
-        return Spent(total.epsilon(plan.delta), plan.delta, batches, "release")
 
     def _bind(self, parties: int) -> ReleaseParameters:
         return self._release.bind(replace(self.facts, parties=parties))

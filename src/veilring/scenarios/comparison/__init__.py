@@ -21,7 +21,7 @@ import numpy as np
 from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Table
-from veilring.errors import InputError, UnforeseenCost
+from veilring.errors import InputError, MissingExtra, UnforeseenCost
 from veilring.measures import NUMBERS, measure
 from veilring.nodes.runtimes import Memory, Simulated
 from veilring.protocols.promise import Forecast, Leakage, total_cost
@@ -200,7 +200,7 @@ def _play_batch(contender: SystemAt, asked: _Asked) -> _BatchPlayed:
     if not contender.system.is_bounded():
         rng = Streams(question.seed).generator("comparison", "leakage")
         leakage = setup.leakage(batch.X, _TRIALS, rng)
-    topology = make_topology(question.network, (SERVER, *question.names))
+    topology = make_topology(question.network, setup.parties)
     return _BatchPlayed(_play(setup, batch, topology, question.seed), leakage)
 
 
@@ -393,10 +393,14 @@ def find_contenders(
             continue
         for contender in _forms_of(kind, question):
             try:
-                contender.set_up(split, size)
-            except InputError as error:
+                setup = contender.set_up(split, size)
+                make_topology(question.network, setup.parties)
+            except (InputError, MissingExtra) as error:
                 name = _name(contender)
-                left_out[name] = Left(name, f"it does not fit this table: {error.sentence}")
+                why = str(error)
+                if isinstance(error, InputError):
+                    why = f"it does not fit this table: {error.sentence}"
+                left_out[name] = Left(name, why)
             else:
                 found.append(contender)
     for baseline in installed(table.features):
