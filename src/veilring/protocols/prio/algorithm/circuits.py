@@ -348,7 +348,7 @@ def _within(measurements: NDArray[Any], shape: tuple[int, ...], most: int) -> ND
         f"integers of the shape {('reports', *shape)}",
     )
     fits = not measurements.size or (measurements.min() >= 0 and measurements.max() <= most)
-    require(bool(fits), "measurements", "out of range", f"integers from 0 to {most:,}")
+    require_that(bool(fits), "measurements", f"measurements must be integers from 0 to {most:,}")
     return measurements.astype(np.uint64)
 
 
