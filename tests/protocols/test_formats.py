@@ -42,9 +42,7 @@ KINDS: Final = {
 """The kinds of messages of each system, those of its deployment included."""
 OF_AUTHORS: Final = "chunks."
 """The messages that no built-in system sends: they are for protocols of other authors."""
-DEPLOYED: Final = tuple(
-    f"veilring.protocols.{name}" for name in ("once", "peers", "prio.messages")
-)
+DEPLOYED: Final = tuple(f"veilring.protocols.{name}" for name in ("once", "peers", "prio.messages"))
 REMEDY: Final = (
     "the messages of {name} changed. Raise {number}, so that parties of both versions refuse each"
     " other, and run `python -m tests.protocols.test_formats`"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.privacy.checks import require, require_that, require_whole
+from veilring.privacy.checks import require_that, require_whole
 from veilring.protocols.prio.algorithm.fields import FIELD64, FIELD128, Elements, Field
 from veilring.protocols.prio.algorithm.polynomials import powers_of
 
