@@ -31,7 +31,7 @@ REMIND_SECONDS: Final = 60.0
 
 
 class Participant(Protocol):
-    """What a party does in the sessions that others open."""
+    """A party in the sessions that others open."""
 
     def offers(self) -> Mapping[str, Offer]:
         """Return its services."""
