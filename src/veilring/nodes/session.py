@@ -44,7 +44,7 @@ from veilring.errors import (
     VeilringError,
     listed,
 )
-from veilring.nodes.journal import SETUP_ROUND, Event, Observer
+from veilring.nodes.journal import SETUP_ROUND, Channel, Observer
 from veilring.nodes.party import (
     ANYBODY,
     OneOf,
@@ -221,7 +221,7 @@ class Session(Party):
             frame = frame or encode(self.session, message)
             if self._observers:
                 self._compare_tasks()
-                self._observe(Event(True, self.me, to, self._round, message, frame))
+                self._observe((self.me, to), message, frame)
             if opens:
                 self._has_opened = True
             if not send_now(to, frame):
@@ -303,7 +303,7 @@ class Session(Party):
             expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
             raise self.fail(ProtocolViolation(inbox.sender, expected))
         if self._observers:
-            self._observe(Event(False, self.me, inbox.sender, self._round, message, frame))
+            self._observe((inbox.sender, self.me), message, frame)
         return message
 
     def _check_any(self, among: frozenset[str], needed: int) -> None:
@@ -343,9 +343,9 @@ class Session(Party):
         self._task = self._task or task
         self._is_concurrent = self._is_concurrent or task is not self._task
 
-    def _observe(self, event: Event) -> None:
-        for observer in self._observers:
-            observer(event)
+    def _observe(self, channel: Channel, message: Message, frame: bytes) -> None:
+        for observe in self._observers:
+            observe(channel, self._round, message, frame)
 
     def _inbox(self, sender: str) -> "_Inbox":
         self._require_peer("sender", sender)

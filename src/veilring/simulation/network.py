@@ -32,7 +32,7 @@ from veilring.simulation.links import (
 from veilring.simulation.loop import running_environment, timeout_at, wait_event
 from veilring.simulation.tcp import Tcp
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, InProcessEndpoint, Sink, unique_names
-from veilring.transport.frames import GOODBYE, check_size, frame_size
+from veilring.transport.frames import GOODBYE, check_frame, frame_size
 from veilring.transport.messages import Envelope, open_frame
 
 if TYPE_CHECKING:
@@ -471,7 +471,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         """Send a frame if there is room for it; return whether there was."""
         self.check_open(to)  # first: a network that was shut down knows no parties
         wire = self._wires.get((self.name, to)) or self.network.connect(self.name, to)
-        check_size(len(frame))
+        check_frame(frame)
         return wire.carry(self, bytes(frame))
 
     @override
