@@ -487,7 +487,11 @@ class Session(Party):
         if self._stood is not None:
             return self._stood
         inboxes = self._inboxes.values()
-        waits = [Wait(each.sender, each.type.kind, each.due) for each in inboxes if each.is_awaited]
+        waits = [
+            Wait(each.sender, each.type.kind, each.due)
+            for each in inboxes
+            if each.arrival is not None and not each.unread
+        ]
         for each in self._anybody:
             if not each.arrival.done():
                 waits += [Wait(ANYBODY, kind.kind, None) for kind in each.types]
@@ -529,11 +533,6 @@ class _Inbox:
             f" {most} until the role receives them; let its sender wait for an answer in between,"
             f" or set {limits} before the run"
         )
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether the role is waiting for a message that has not arrived."""
-        return self.arrival is not None and not self.unread
 
     def put(self, message: Message, frame: bytes, number: int) -> bool:
         """Append a message, and return whether the unread ones are within the limits."""
@@ -599,7 +598,7 @@ class SessionTimeLimit:
         session, seconds = self._session, self._seconds
         if seconds is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(seconds, session.expire, seconds)
+            self._timer = loop.call_at(loop.time() + seconds, session.expire, seconds)
         session.role_task = asyncio.current_task()
         session.limit = await self._limit.__aenter__()
 

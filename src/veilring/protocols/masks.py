@@ -171,8 +171,9 @@ class PairwiseKeys:
         self._sums += 1
         masked = tuple(array.copy() for array in arrays)
         info = b"veilring mask" + self._sums.to_bytes(8, "big") + digest
+        size = sum(array.nbytes for array in masked)
         for peer, key in self._keys.items():
-            stream = self._stream(key, info, sum(array.nbytes for array in masked))
+            stream = self._stream(key, info, size)
             put_mask(masked, stream, np.add if self._me < peer else np.subtract)
         return masked
 
