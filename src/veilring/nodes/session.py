@@ -246,9 +246,12 @@ class Session(Party):
                 self._check(sender)
             if self._anybody and any(sender in each.among for each in self._anybody):
                 raise _already_awaited(sender)
-            arrival = inbox.wait(message_type, due)
+            if inbox.arrival is not None:
+                raise _already_awaited(sender)
+            inbox.type, inbox.due = message_type, due
+            inbox.arrival = asyncio.get_running_loop().create_future()
             try:
-                await arrival
+                await inbox.arrival
             finally:
                 inbox.arrival = None
         return self._take(inbox, (message_type,))
@@ -296,7 +299,8 @@ class Session(Party):
             self._check()
         if self._refusals:
             self._refusals.clear()
-        message, frame = inbox.take()
+        _, message, frame = inbox.unread.pop(0)
+        inbox.unread_bytes -= len(frame)
         if self._arrivals is not None:
             self._arrivals.remove(inbox)
         if not isinstance(message, types):
@@ -522,6 +526,7 @@ class _Inbox:
         self.type: type[Message] = Message
         self.due: int | None = None
         self.arrival: asyncio.Future[None] | None = None
+        """Done when a message arrives or the session fails, if the role is waiting."""
 
     @property
     def excess(self) -> str:
@@ -542,23 +547,10 @@ class _Inbox:
         self.unread_bytes = size = self.unread_bytes + len(frame)
         return len(unread) <= UNREAD_MESSAGES_MAX and size <= UNREAD_BYTES_MAX
 
-    def take(self) -> tuple[Message, bytes]:
-        _, message, frame = self.unread.pop(0)
-        self.unread_bytes -= len(frame)
-        return message, frame
-
     def forget(self) -> None:
         """Drop the unread messages."""
         self.unread.clear()
         self.unread_bytes = 0
-
-    def wait(self, message_type: type[Message], due: int | None) -> asyncio.Future[None]:
-        """Return a future that is done when a message arrives or the session fails."""
-        if self.arrival is not None:
-            raise _already_awaited(self.sender)
-        self.type, self.due = message_type, due
-        self.arrival = asyncio.get_running_loop().create_future()
-        return self.arrival
 
     def wake(self) -> None:
         if self.arrival is not None and not self.arrival.done():
