@@ -249,9 +249,11 @@ class Simulated(TasksRuntime):
             self._loop.limit(seconds, partial(self._expire, session, seconds))
             for session, seconds in {job.session: self._limit(job) for job in jobs.values()}.items()
         ]
+        sharing = SHARED.set(None if self._compute == "measured" else self._shared)
         try:
             return [_as_seen_from_outside(outcome) for outcome in await super().play(struck)]
         finally:
+            SHARED.reset(sharing)
             for limit in limits:
                 limit.cancel()
 
@@ -279,8 +281,6 @@ class Simulated(TasksRuntime):
         environment = self._loop.environment
         playing = play_job(self._nodes[name], job, self._own(name), lambda: environment.now)
         context = contextvars.copy_context()
-        if self._compute != "measured":
-            context.run(SHARED.set, self._shared)
         if name in self._clocks:
             context.run(OWN_CLOCK.set, self._clocks[name])
         return self._loop.create_task(playing, name=name, context=context)
