@@ -56,7 +56,7 @@ async def _over_endpoints(stack: AsyncExitStack, first: Identity, second: Identi
 
 async def _over_streams(stack: AsyncExitStack, first: Identity, second: Identity) -> Hops:
     """Return the same over bare streams."""
-    roster = Roster((Member.of(first, LOOPBACK, 1), Member.of(second, LOOPBACK, 1)))
+    roster = Roster((Member.of(first, LOOPBACK, 1), Member.of(second, LOOPBACK, 2)))
     accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
     server = await asyncio.start_server(
         lambda reader, writer: accepted.put_nowait((reader, writer)),

@@ -96,7 +96,7 @@ def _cipher(key: bytes) -> ChaCha:
 
 
 def _digest(name: tuple[str | int, ...]) -> bytes:
-    return hash_parts(*(str(part).encode() for part in name))
+    return hash_parts(*[str(part).encode() for part in name])
 
 
 def hash_parts(*parts: bytes) -> bytes:

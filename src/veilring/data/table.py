@@ -251,7 +251,7 @@ def is_table(values: NDArray[Any]) -> bool:
 
 def in_unit_cube(features: Floats) -> bool:
     """Return whether all values are numbers from 0 to 1."""
-    return bool(np.all((features >= 0.0) & (features <= 1.0)))
+    return bool(((features >= 0.0) & (features <= 1.0)).all())
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

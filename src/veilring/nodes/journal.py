@@ -24,30 +24,19 @@ SETUP_ROUND: Final = 0
 separately."""
 
 
-class Event(NamedTuple):
-    """A message that a party sent, or that its role took out of the channel."""
-
-    sent: bool
-    party: str
-    peer: str
-    round: int
-    """The round of the party."""
-    message: Message
-    frame: bytes
-    """The body as it crossed the wire."""
-
-
-Observer = Callable[[Event], None]
-"""Called with each message that passes a channel; must not change anything."""
-
-
 Channel = tuple[str, str]
+"""The sender and the receiver of messages."""
+Observer = Callable[[Channel, int, Message, bytes], None]
+"""Called with each message that a party sent, or that its role took out of the channel.
+
+The arguments are the channel, the round of this party, the message, and its frame: the body as it
+crossed the wire. An observer must not change anything.
+"""
 
 # Hashing a hundred bytes costs mostly the call: small frames are collected.
 _HASHED_AT_ONCE_BYTES: Final = 4096
 
 
-@dataclass(slots=True)
 class Transcript:
     """An observer that hashes each channel of one party, outgoing and incoming.
 
@@ -55,48 +44,27 @@ class Transcript:
     channel compute it independently.
     """
 
-    party: str
-    _sent: dict[str, "_Running"] = field(default_factory=dict)
-    _received: dict[str, "_Running"] = field(default_factory=dict)
+    def __init__(self, party: str) -> None:
+        self._party = party
+        self._waiting: defaultdict[Channel, bytearray] = defaultdict(bytearray)
+        self._hashes: defaultdict[Channel, hashlib._Hash] = defaultdict(hashlib.sha256)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, channel: Channel, _round: int, _message: Message, frame: bytes) -> None:
         """Add a message to the hash of its channel."""
-        channels = self._sent if event.sent else self._received
-        running = channels.get(event.peer)
-        if running is None:
-            running = channels[event.peer] = _Running()
-        running.add(event.frame)
+        waiting = self._waiting[channel]
+        waiting += prefix(frame)
+        waiting += frame
+        if len(waiting) >= _HASHED_AT_ONCE_BYTES:
+            self._hashes[channel].update(waiting)
+            waiting.clear()
 
     def digests(self) -> dict[Channel, str]:
-        """Return the hash of each channel, by (sender, receiver)."""
-        sent = {(self.party, peer): running.digest() for peer, running in self._sent.items()}
-        received = {(peer, self.party): r.digest() for peer, r in self._received.items()}
-        return sent | received
-
-
-class _Running:
-    """The hash of one channel so far; most channels carry a few small frames, hashed at the end."""
-
-    __slots__ = ("_hash", "_waiting")
-
-    def __init__(self) -> None:
-        self._hash: hashlib._Hash | None = None
-        self._waiting = bytearray()
-
-    def add(self, frame: bytes) -> None:
-        self._waiting += prefix(frame)
-        self._waiting += frame
-        if len(self._waiting) >= _HASHED_AT_ONCE_BYTES:
-            self._hash = self._whole()
-            self._waiting.clear()
-
-    def _whole(self) -> "hashlib._Hash":
-        whole = hashlib.sha256() if self._hash is None else self._hash.copy()
-        whole.update(self._waiting)
-        return whole
-
-    def digest(self) -> str:
-        return self._whole().hexdigest()
+        """Return the hash of each channel, its own first."""
+        for channel, waiting in self._waiting.items():
+            self._hashes[channel].update(waiting)
+            waiting.clear()
+        own_first = sorted(self._waiting, key=lambda channel: channel[0] != self._party)
+        return {channel: self._hashes[channel].hexdigest() for channel in own_first}
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
@@ -138,10 +106,13 @@ class View:
     received: list[Seen] = field(default_factory=list)
     sent: list[Seen] = field(default_factory=list)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, channel: Channel, number: int, message: Message, _frame: bytes) -> None:
         """Keep a message."""
-        kept = self.sent if event.sent else self.received
-        kept.append(Seen(event.round, event.peer, event.message))
+        sender, receiver = channel
+        if sender == self.party:
+            self.sent.append(Seen(number, receiver, message))
+        else:
+            self.received.append(Seen(number, sender, message))
 
 
 class Traffic(NamedTuple):
@@ -255,8 +226,8 @@ def _stays(before: Link, after: Link) -> bool:
     return after.round <= before.round
 
 
-_End = tuple[bool, str, int, str]
-"""One end of a message: whether it was sent, the peer, the party's round, and the kind."""
+_End = tuple[Channel, int, str]
+"""One end of a message: its channel, the round of the party at this end, and its kind."""
 
 
 @dataclass(slots=True)
@@ -269,11 +240,11 @@ class Meter:
     _order: "array[int]" = field(default_factory=partial(array, "I"))
     """The number of the end of each message, and the size of its frame."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, channel: Channel, number: int, message: Message, frame: bytes) -> None:
         """Count a message."""
-        end = event.sent, event.peer, event.round, event.message.kind
-        self._order.append(self._ends.setdefault(end, len(self._ends)))
-        self._order.append(frame_size(event.frame))
+        ends = self._ends
+        self._order.append(ends.setdefault((channel, number, message.kind), len(ends)))
+        self._order.append(frame_size(frame))
 
     def totals(self) -> Iterator[tuple[_End, int, int]]:
         """Yield each distinct end, with the number of messages and their bytes."""
@@ -295,13 +266,13 @@ class Meter:
             counts: The number of last messages to each of them.
         """
         left = dict(counts)
-        for (sent, peer, number, _), size in zip(
+        for ((sender, receiver), number, _), size in zip(
             reversed(self.passed()), self._order[::-2], strict=True
         ):
-            if sent and left.get(peer, 0) > 0:
-                left[peer] -= 1
+            if sender == self.party and left.get(receiver, 0) > 0:
+                left[receiver] -= 1
                 if number != SETUP_ROUND:
-                    yield peer, size
+                    yield receiver, size
 
 
 class _Totals(defaultdict[_K, list[int]]):
@@ -330,10 +301,10 @@ def total_cost(meters: Iterable[Meter], *, is_concurrent: bool = False) -> Cost:
     by_party, received = _Totals(kept), _Totals(kept)
     under_way: Counter[Channel] = Counter()
     for meter in kept.values():
-        for (sent, peer, number, kind), messages, size in meter.totals():
-            sender, receiver = (meter.party, peer) if sent else (peer, meter.party)
-            under_way[sender, receiver] += messages if sent else -messages
-            if not sent and sender in kept:
+        for (channel, number, kind), messages, size in meter.totals():
+            sender, receiver = channel
+            under_way[channel] += messages if sender == meter.party else -messages
+            if sender != meter.party and sender in kept:
                 continue
             by_round.add(number, messages, size)
             by_party.add(sender, 0, 0)
@@ -382,29 +353,30 @@ def longest_chain(meters: Iterable[Meter], *, setup: bool = False) -> tuple[Link
     steps = {meter.party: meter.passed() for meter in meters}
     places = dict.fromkeys(steps, 0)
     reached = dict.fromkeys(steps, _Chain())
-    to_come = Counter((who, end[1]) for who, ends in steps.items() for end in ends if end[0])
+    sent = (end[0] for who, ends in steps.items() for end in ends if end[0][0] == who)
+    to_come = Counter(sent)
     wires: defaultdict[Channel, deque[_Chain]] = defaultdict(deque)
     waiting: set[Channel] = set()
     ready, longest = deque(steps), _Chain()
     while ready:
         party = ready.popleft()
         for place in range(places[party], len(steps[party])):
-            sent, peer, number, kind = steps[party][place]
-            inwards = peer, party
-            if sent:
+            channel, number, kind = steps[party][place]
+            sender, receiver = channel
+            if sender == party:
                 chain = reached[party]
                 if setup or number != SETUP_ROUND:
-                    chain = _Chain(chain.length + 1, Link(party, peer, number, kind), chain)
+                    chain = _Chain(chain.length + 1, Link(sender, receiver, number, kind), chain)
                     longest = max(longest, chain, key=_length)
-                wires[party, peer].append(chain)
-                to_come[party, peer] -= 1
-                if (party, peer) in waiting:
-                    waiting.remove((party, peer))
-                    ready.append(peer)
-            elif wires[inwards]:
-                reached[party] = max(reached[party], wires[inwards].popleft(), key=_length)
-            elif to_come[inwards]:
-                waiting.add(inwards)
+                wires[channel].append(chain)
+                to_come[channel] -= 1
+                if channel in waiting:
+                    waiting.remove(channel)
+                    ready.append(receiver)
+            elif wires[channel]:
+                reached[party] = max(reached[party], wires[channel].popleft(), key=_length)
+            elif to_come[channel]:
+                waiting.add(channel)
                 break
             places[party] += 1  # a message whose sender kept no record tells nothing
     return tuple(_links(longest))[::-1]
@@ -497,14 +469,16 @@ class Trace:
 
     def observer(self, clock: Callable[[], float]) -> Observer:
         """Return an observer that records messages, with a clock in seconds."""
-        numbers: Counter[tuple[bool, str]] = Counter()
+        numbers: Counter[Channel] = Counter()
         record, since = self.passed.append, self.since
 
-        def observe(event: Event) -> None:
-            sent, peer, kind = event.sent, event.peer, event.message.kind
-            number, size = numbers[sent, peer], frame_size(event.frame)
-            numbers[sent, peer] = number + 1
-            record(Passed(clock() - since, sent, peer, event.round, kind, size, number))
+        def observe(channel: Channel, round_: int, message: Message, frame: bytes) -> None:
+            number, size, kind = numbers[channel], frame_size(frame), message.kind
+            numbers[channel] = number + 1
+            sender, receiver = channel
+            sent = sender == self.party
+            peer = receiver if sent else sender
+            record(Passed(clock() - since, sent, peer, round_, kind, size, number))
 
         return observe
 

@@ -113,7 +113,7 @@ class Node:
         seconds: float = SESSION_SECONDS,
         limits: SessionLimits | None = None,
     ) -> None:
-        self.endpoint = endpoint
+        self.endpoint, self.name = endpoint, endpoint.name
         self._streams = streams
         self._seconds, self._limits = seconds, limits
         self._inquiries: dict[bytes, Inquiry] = {}
@@ -128,11 +128,6 @@ class Node:
         self._lost: dict[str, PeerLost] = {}
         self.departures = Departures()
         self._stopped = False
-
-    @property
-    def name(self) -> str:
-        """The party's name."""
-        return self.endpoint.name
 
     def start(self) -> None:
         """Start to receive."""

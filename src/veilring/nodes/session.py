@@ -44,7 +44,7 @@ from veilring.errors import (
     VeilringError,
     listed,
 )
-from veilring.nodes.journal import SETUP_ROUND, Event, Observer
+from veilring.nodes.journal import SETUP_ROUND, Channel, Observer
 from veilring.nodes.party import (
     ANYBODY,
     OneOf,
@@ -221,7 +221,7 @@ class Session(Party):
             frame = frame or encode(self.session, message)
             if self._observers:
                 self._compare_tasks()
-                self._observe(Event(True, self.me, to, self._round, message, frame))
+                self._observe((self.me, to), message, frame)
             if opens:
                 self._has_opened = True
             if not send_now(to, frame):
@@ -246,9 +246,12 @@ class Session(Party):
                 self._check(sender)
             if self._anybody and any(sender in each.among for each in self._anybody):
                 raise _already_awaited(sender)
-            arrival = inbox.wait(message_type, due)
+            if inbox.arrival is not None:
+                raise _already_awaited(sender)
+            inbox.type, inbox.due = message_type, due
+            inbox.arrival = asyncio.get_running_loop().create_future()
             try:
-                await arrival
+                await inbox.arrival
             finally:
                 inbox.arrival = None
         return self._take(inbox, (message_type,))
@@ -296,14 +299,15 @@ class Session(Party):
             self._check()
         if self._refusals:
             self._refusals.clear()
-        message, frame = inbox.take()
+        _, message, frame = inbox.unread.pop(0)
+        inbox.unread_bytes -= len(frame)
         if self._arrivals is not None:
             self._arrivals.remove(inbox)
         if not isinstance(message, types):
             expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
             raise self.fail(ProtocolViolation(inbox.sender, expected))
         if self._observers:
-            self._observe(Event(False, self.me, inbox.sender, self._round, message, frame))
+            self._observe((inbox.sender, self.me), message, frame)
         return message
 
     def _check_any(self, among: frozenset[str], needed: int) -> None:
@@ -343,9 +347,9 @@ class Session(Party):
         self._task = self._task or task
         self._is_concurrent = self._is_concurrent or task is not self._task
 
-    def _observe(self, event: Event) -> None:
-        for observer in self._observers:
-            observer(event)
+    def _observe(self, channel: Channel, message: Message, frame: bytes) -> None:
+        for observe in self._observers:
+            observe(channel, self._round, message, frame)
 
     def _inbox(self, sender: str) -> "_Inbox":
         self._require_peer("sender", sender)
@@ -487,7 +491,11 @@ class Session(Party):
         if self._stood is not None:
             return self._stood
         inboxes = self._inboxes.values()
-        waits = [Wait(each.sender, each.type.kind, each.due) for each in inboxes if each.is_awaited]
+        waits = [
+            Wait(each.sender, each.type.kind, each.due)
+            for each in inboxes
+            if each.arrival is not None and not each.unread
+        ]
         for each in self._anybody:
             if not each.arrival.done():
                 waits += [Wait(ANYBODY, kind.kind, None) for kind in each.types]
@@ -518,6 +526,7 @@ class _Inbox:
         self.type: type[Message] = Message
         self.due: int | None = None
         self.arrival: asyncio.Future[None] | None = None
+        """Done when a message arrives or the session fails, if the role is waiting."""
 
     @property
     def excess(self) -> str:
@@ -530,11 +539,6 @@ class _Inbox:
             f" or set {limits} before the run"
         )
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether the role is waiting for a message that has not arrived."""
-        return self.arrival is not None and not self.unread
-
     def put(self, message: Message, frame: bytes, number: int) -> bool:
         """Append a message, and return whether the unread ones are within the limits."""
         unread = self.unread
@@ -543,23 +547,10 @@ class _Inbox:
         self.unread_bytes = size = self.unread_bytes + len(frame)
         return len(unread) <= UNREAD_MESSAGES_MAX and size <= UNREAD_BYTES_MAX
 
-    def take(self) -> tuple[Message, bytes]:
-        _, message, frame = self.unread.pop(0)
-        self.unread_bytes -= len(frame)
-        return message, frame
-
     def forget(self) -> None:
         """Drop the unread messages."""
         self.unread.clear()
         self.unread_bytes = 0
-
-    def wait(self, message_type: type[Message], due: int | None) -> asyncio.Future[None]:
-        """Return a future that is done when a message arrives or the session fails."""
-        if self.arrival is not None:
-            raise _already_awaited(self.sender)
-        self.type, self.due = message_type, due
-        self.arrival = asyncio.get_running_loop().create_future()
-        return self.arrival
 
     def wake(self) -> None:
         if self.arrival is not None and not self.arrival.done():
@@ -599,7 +590,7 @@ class SessionTimeLimit:
         session, seconds = self._session, self._seconds
         if seconds is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(seconds, session.expire, seconds)
+            self._timer = loop.call_at(loop.time() + seconds, session.expire, seconds)
         session.role_task = asyncio.current_task()
         session.limit = await self._limit.__aenter__()
 

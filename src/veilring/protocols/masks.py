@@ -33,6 +33,7 @@ from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import PARTIES_MIN
+from veilring.pairs import of_pair
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of, digest_of_names
 from veilring.protocols.promise import Forecast, repeated, total_cost
 from veilring.transport.frames import CONTENT_BYTES_MAX
@@ -55,7 +56,7 @@ Words = NDArray[np.integer[Any]]
 """Whole numbers, added modulo 2 to the number of their bits."""
 WordArray = Annotated[Unsigned, Array("|u1 <u2 <u4 <u8", 1)]
 """Unsigned words of one size, shape (entries,)."""
-Stream = Callable[[bytes, bytes, int], "bytes | memoryview"]
+Stream = Callable[[bytes, bytes, int], bytes]
 """Returns the mask for a secret key and public info, of the given number of bytes."""
 
 
@@ -134,10 +135,14 @@ async def receive_bound(
     return message
 
 
-def chacha20_stream(key: bytes, info: bytes, size: int) -> memoryview:
+def chacha20_stream(key: bytes, info: bytes, size: int) -> bytes:
     """Return a mask: the ChaCha20 stream of the key that HKDF expands from `key` and `info`."""
-    own = HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
-    return memoryview(Cipher(ChaCha20(own, _NONCE), mode=None).encryptor().update(bytes(size)))
+
+    def stream() -> bytes:
+        own = HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
+        return Cipher(ChaCha20(own, _NONCE), mode=None).encryptor().update(bytes(size))
+
+    return of_pair((key, info, size), stream)
 
 
 class PairwiseKeys:
@@ -166,13 +171,14 @@ class PairwiseKeys:
         self._sums += 1
         masked = tuple(array.copy() for array in arrays)
         info = b"veilring mask" + self._sums.to_bytes(8, "big") + digest
+        size = sum(array.nbytes for array in masked)
         for peer, key in self._keys.items():
-            stream = self._stream(key, info, sum(array.nbytes for array in masked))
+            stream = self._stream(key, info, size)
             put_mask(masked, stream, np.add if self._me < peer else np.subtract)
         return masked
 
 
-def put_mask(arrays: Sequence[Unsigned], stream: bytes | memoryview, add: np.ufunc) -> None:
+def put_mask(arrays: Sequence[Unsigned], stream: bytes, add: np.ufunc) -> None:
     """Add a mask to arrays of words on the wire in place, or subtract it."""
     start = 0
     for array in arrays:
@@ -275,9 +281,10 @@ def derive_secret(
 ) -> bytes:
     """Return the secret of two parties of a session, of `KEY_BYTES`."""
     (me, private), (name, public) = own, peer
-    secret = private.exchange(X25519PublicKey.from_public_bytes(public))
     ends = sorted([(me, private.public_key().public_bytes_raw()), (name, public)])
-    info = digest_of_names(end for end, _ in ends) + digest_of(*(key for _, key in ends))
+    keys = tuple(key for _, key in ends)
+    secret = of_pair(keys, lambda: private.exchange(X25519PublicKey.from_public_bytes(public)))
+    info = digest_of_names(end for end, _ in ends) + digest_of(*keys)
     return HKDF(SHA256(), KEY_BYTES, session, info).derive(secret)
 
 

@@ -328,7 +328,7 @@ class Link:
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
         environment, last = self._environment, self.departure_seconds
-        now = environment.now
+        now = environment._now  # noqa: SLF001  (`now` is a call)
         if last <= now:
             start, self._leaving, self._left_arrival = now, None, self._arrival_seconds
         else:

@@ -165,7 +165,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.environment = Environment() if environment is None else environment
         self._order = order
         self._task_numbers = itertools.count(1)
-        self._future_numbers = itertools.count(1)
+        self.future_numbers = itertools.count(1)
         self._releases: list[Callable[[], bool]] = []
         self._limits: list[asyncio.TimerHandle] = []
         self.turns = 0
@@ -181,7 +181,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             limit = heapq.heappop(self._limits)
             self.call_at(limit.when(), _reach, limit)
             due = environment.peek()
-        self._events = self._events + 1 if due == environment.now else 0
+        self._events = self._events + 1 if due == environment._now else 0  # noqa: SLF001  (`now` is slower)
         environment.step()
         if self._order is not None:
             # everything that arrives at one instant is ready at one instant
@@ -284,9 +284,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     @override
     def create_future(self) -> asyncio.Future[Any]:
-        future: NumberedFuture[Any] = NumberedFuture(loop=self)
-        future.numbers = self._future_numbers
-        return future
+        return NumberedFuture(loop=self)
 
     @override
     def create_task(
@@ -696,17 +694,16 @@ class NumberedTask(asyncio.Task[_T]):
 
 
 class NumberedFuture(asyncio.Future[_T]):
-    """A future that takes its number when it is first hashed, which is rare."""
+    """A future that takes its number from its loop when it is first hashed, which is rare."""
 
-    __slots__ = ("_number", "numbers")
-    numbers: "itertools.count[int]"
+    __slots__ = ("_number",)
 
     @override
     def __hash__(self) -> int:
         try:
             return self._number
         except AttributeError:
-            self._number: int = next(self.numbers)
+            self._number: int = next(cast("SimulatedLoop", self.get_loop()).future_numbers)
             return self._number
 
 

@@ -32,7 +32,7 @@ from veilring.simulation.links import (
 from veilring.simulation.loop import running_environment, timeout_at, wait_event
 from veilring.simulation.tcp import Tcp
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, InProcessEndpoint, Sink, unique_names
-from veilring.transport.frames import GOODBYE, check_size, frame_size
+from veilring.transport.frames import GOODBYE, check_frame, frame_size
 from veilring.transport.messages import Envelope, open_frame
 
 if TYPE_CHECKING:
@@ -317,8 +317,6 @@ class SimulatedNetwork:
         topology.check_connects(self.names)
         environment = running_environment() if environment is None else environment
         self.routes = Routes(environment, topology, streams.generator, conditions)
-        self.wires: dict[tuple[str, str], Wire] = {}
-        """The wires that were used, by (source, target)."""
         self.open: Callable[[bytes], Envelope] = functools.lru_cache(_OPENED_MAX)(open_frame)
         """Opens a frame; many parties may receive the same one, which is decoded once."""
         self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
@@ -334,7 +332,8 @@ class SimulatedNetwork:
         """Return the wire between two parties, which has to be there before the first frame."""
         if source == target:
             raise InputError("to", target, "another party of this network")
-        wire = self.wires[source, target] = Wire(source, self.endpoint(target), self.routes)
+        wire = Wire(source, self.endpoint(target), self.routes)
+        self.endpoint(source).wires[target] = wire
         return wire
 
     def unblock(self, sender: str, receiver: str) -> None:
@@ -349,10 +348,10 @@ class SimulatedNetwork:
         """
         if not self.endpoint(name).inbox.closed:
             raise InputError("name", name, "a party that has crashed")
-        revived = self._endpoints[name] = SimulatedEndpoint(name, self)
-        for source in self.names:
-            self.wires.pop((source, name), None)  # it led to the endpoint of the life before
+        before, revived = self.endpoint(name), SimulatedEndpoint(name, self)
+        self._endpoints[name], revived.wires = revived, before.wires
         for peer, endpoint in self._endpoints.items():
+            endpoint.wires.pop(name, None)  # it led to the endpoint of the life before
             if endpoint.inbox.closed:
                 revived.lose(PeerLost(peer))
             elif peer != name:
@@ -368,9 +367,9 @@ class SimulatedNetwork:
         a half-open connection.
         """
         victim = self.endpoint(noticed_by)
-        for ends in ((noticed_by, other), (other, noticed_by)):
-            if ends in self.wires:
-                self.wires[ends].breaks += 1
+        for source, target in ((noticed_by, other), (other, noticed_by)):
+            if (wire := self.endpoint(source).wires.get(target)) is not None:
+                wire.breaks += 1
         victim.lose(PeerLost(other))
 
     def mend_connection(self, one: str, other: str) -> None:
@@ -385,8 +384,8 @@ class SimulatedNetwork:
         """End all endpoints at once, without goodbyes, because no party is left to receive them."""
         for endpoint in self._endpoints.values():
             endpoint.inbox.close()
+            endpoint.wires.clear()
         self._endpoints.clear()  # so that no cycle keeps them
-        self.wires.clear()
 
     def announce_loss(self, gone: str, *, orderly: bool) -> None:
         """Send the news of a party's loss to all others, after its own messages."""
@@ -460,7 +459,8 @@ class SimulatedEndpoint(InProcessEndpoint):
     def __init__(self, name: str, network: SimulatedNetwork) -> None:
         super().__init__(name, network.names, on_room=lambda: None)
         self.network, self.open = network, network.open
-        self._wires = network.wires
+        self.wires: dict[str, Wire] = {}
+        """The wires to its peers that were used, by their names."""
         self._blocked: dict[str, asyncio.Event] = {}  # our own waiting sends, by receiver
         self._sends_left = 0
         self._then: Callable[[], None] | None = None
@@ -470,8 +470,8 @@ class SimulatedEndpoint(InProcessEndpoint):
     def _post(self, to: str, frame: bytes) -> bool:
         """Send a frame if there is room for it; return whether there was."""
         self.check_open(to)  # first: a network that was shut down knows no parties
-        wire = self._wires.get((self.name, to)) or self.network.connect(self.name, to)
-        check_size(len(frame))
+        wire = self.wires.get(to) or self.network.connect(self.name, to)
+        check_frame(frame)
         return wire.carry(self, bytes(frame))
 
     @override
@@ -514,14 +514,14 @@ class SimulatedEndpoint(InProcessEndpoint):
     @override
     async def receive(self) -> tuple[str, bytes]:
         sender, frame = await self.inbox.get()
-        self._wires[sender, self.name].release()
+        self.network.endpoint(sender).wires[self.name].release()
         return sender, frame
 
     @override
     def attach(self, sink: Sink) -> None:
         for peer, item in self.inbox.take_all():
             if not isinstance(item, PeerLost):
-                self._wires[peer, self.name].release()
+                self.network.endpoint(peer).wires[self.name].release()
             sink(peer, item)
         self.inbox.attach(sink)
 

@@ -185,7 +185,8 @@ _own = _PerThread()
 
 def check_frame(frame: bytes) -> None:
     """Refuse a frame that no transport may send."""
-    check_size(len(frame))
+    if not 0 < len(frame) <= FRAME_BYTES_MAX:
+        check_size(len(frame))
 
 
 def check_size(size: int, kind: str = "") -> None:
@@ -204,12 +205,12 @@ def frame_size(frame: bytes) -> int:
 
 def on_stream(frame: bytes) -> bytes:
     """Return the frame as a stream carries it."""
+    check_frame(frame)
     return prefix(frame) + frame
 
 
 def prefix(frame: bytes) -> bytes:
-    """Return the prefix of a frame on a stream."""
-    check_frame(frame)
+    """Return the prefix of a frame on a stream, which is not checked."""
     return _PREFIX.pack(len(frame))
 
 

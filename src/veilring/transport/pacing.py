@@ -139,7 +139,11 @@ class Paced(Protocol):
 
 
 class Turns:
-    """Lets connections process frames in turn, `FRAMES_PER_TURN_MAX` in one turn of the loop."""
+    """Lets connections process frames in turn, at most `FRAMES_PER_TURN_MAX` in a turn of the loop.
+
+    The number is renewed in the turn after it is used up: a frame that comes alone, as most do,
+    costs no callback.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[Paced] = deque()
@@ -170,7 +174,7 @@ class Turns:
                     self._blocked.append(paced)
                 case TurnOutcome.NONE_LEFT:
                     pass
-        if self._renewal is None and self._left < FRAMES_PER_TURN_MAX:
+        if self._renewal is None and not self._left:
             self._renewal = asyncio.get_running_loop().call_soon(self._renew)
 
     def _renew(self) -> None:

@@ -157,9 +157,10 @@ class TlsEndpoint(Endpoint):
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
-        self._links.connection_to(to)  # which it has
+        connection = self._links.connection_to(to)  # which it has
         check_frame(frame)
-        connection = await self._writable(to)
+        if connection.is_blocked or not connection.is_open:
+            connection = await self._writable(to)
         connection.write_frame(frame)
         self._frames += 1
         if not self._frames % QUEUED_FRAMES_MAX:

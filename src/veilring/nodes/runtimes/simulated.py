@@ -3,7 +3,16 @@
 import asyncio
 import contextvars
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import thread_time
@@ -18,6 +27,7 @@ from veilring.nodes.party import ForwardingParty, OneOf, Parties, Party
 from veilring.nodes.run import Job, Outcome, forget_frames
 from veilring.nodes.runtimes.tasks import TasksRuntime, play_job
 from veilring.nodes.session import Session
+from veilring.pairs import SHARED
 from veilring.randomness import Streams
 from veilring.simulation.clocks import OWN_CLOCK, Clock
 from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
@@ -76,6 +86,7 @@ class Simulated(TasksRuntime):
         self._streams = Streams(0)
         self._network: SimulatedNetwork | None = None
         self._clocks: dict[str, Clock] = {}
+        self._shared: dict[Hashable, bytes] = {}
         self._skews: list[Fault] = []
         """The faults of clocks that strike now."""
         self._loop: SimulatedLoop
@@ -238,9 +249,11 @@ class Simulated(TasksRuntime):
             self._loop.limit(seconds, partial(self._expire, session, seconds))
             for session, seconds in {job.session: self._limit(job) for job in jobs.values()}.items()
         ]
+        sharing = SHARED.set(None if self._compute == "measured" else self._shared)
         try:
             return [_as_seen_from_outside(outcome) for outcome in await super().play(struck)]
         finally:
+            SHARED.reset(sharing)
             for limit in limits:
                 limit.cancel()
 

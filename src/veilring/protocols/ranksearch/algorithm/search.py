@@ -120,7 +120,7 @@ class Reach:
     @property
     def lowest(self) -> tuple[Ints, Ints]:
         """The positions of the queries that reach k rows, and those of their lowest thresholds."""
-        reached = np.flatnonzero(self.is_reached)
+        (reached,) = self.is_reached.nonzero()
         return reached, self.at[reached]
 
     def above(self, at_thresholds: Ints, otherwise: Ints) -> Ints:
@@ -191,7 +191,7 @@ class IntervalSearch:
 
     def ask(self) -> Asked | None:
         """Return the thresholds of the next step, or None when all queries have ended."""
-        queries = np.flatnonzero(self._ends == _SEARCHING)
+        (queries,) = (self._ends == _SEARCHING).nonzero()
         if not len(queries):
             return None
         ends_early = len(queries) < len(self._ends)
@@ -216,7 +216,7 @@ class IntervalSearch:
         self._ends[open_] = np.where(few, _FEW, np.where(alone, _TIED, _SEARCHING))
         self._steps.append(len(asked))
         self._shared.append(self._next._replace(tests=len(asked)))
-        going_on = np.flatnonzero(self._ends == _SEARCHING)
+        (going_on,) = (self._ends == _SEARCHING).nonzero()
         dealt = np.minimum(self._hi[going_on] - self._lo[going_on], self._arity) - 1
         reached = int(reach.is_reached.sum())
         self._next = StepSizes(reached, int(dealt.sum()), len(going_on), 0)

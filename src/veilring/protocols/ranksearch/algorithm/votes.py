@@ -146,7 +146,7 @@ def own_votes(
 ) -> Votes:
     """Return the votes of a party's rows; `steps` is the largest target, if labels are numbers."""
     votes = no_votes(len(queries), classes, weights, steps)
-    few = np.flatnonzero(~found.tied)
+    (few,) = (~found.tied).nonzero()
     counts, weighted = _ballots(nearest.distances[few], found.radii[few], weights)
     labels = nearest.labels[few]
     if votes.sums is not None:
@@ -179,7 +179,7 @@ def _count_tied(votes: Votes, queries: Floats, rows: Rows, found: Found, weights
     order = np.argsort(labels, kind="stable")
     features = rows.features[order]
     present, starts = np.unique(labels[order], return_index=True)
-    tied = np.flatnonzero(found.tied)
+    (tied,) = found.tied.nonzero()
     for chunk in cut_rows(len(tied), len(rows), DISTANCES_AT_ONCE):
         asked = tied[chunk]
         to_rows = pairwise_distances(queries[asked], features)

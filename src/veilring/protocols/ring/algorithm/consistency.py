@@ -127,7 +127,7 @@ def could_become(before: Floats, after: Floats, hops: int, parameters: TopKParam
         return np.asarray((before == after).all(axis=1))
     possible = np.ones(len(before), dtype=np.bool_)
     # If even the smallest entry may be gone there is nothing to check, which is the usual case.
-    doubtful = np.flatnonzero(after[:, -1] > _reach(before[:, 0], hops, parameters))
+    (doubtful,) = (after[:, -1] > _reach(before[:, 0], hops, parameters)).nonzero()
     if doubtful.size:
         gone = difference(before[doubtful], after[doubtful])[:, 0]
         possible[doubtful] = after[doubtful, -1] <= _reach(gone, hops, parameters)

@@ -139,7 +139,7 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
     the party.
     """
     passed, inserted_out = G.copy(), inserted.copy()
-    active = np.flatnonzero((V[:, 0] < G[:, -1]) & ~inserted)
+    (active,) = ((V[:, 0] < G[:, -1]) & ~inserted).nonzero()
     if not active.size:
         return passed, inserted_out
     noisy = rng.random(active.size) < parameters.noise_probability(round_number)
