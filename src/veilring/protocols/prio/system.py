@@ -85,8 +85,8 @@ class Prio(System):
         return Promise(
             protects="each client's row with its class",
             against="either aggregator, all other clients, and anyone who sees the totals",
-            threat_model="one of two aggregators is honest; the other one, and all other clients,"
-            " may be malicious, except that a correct total needs both to be honest",
+            threat_model="one honest aggregator of two: the other one and all other clients may be"
+            " malicious; only a correct total needs both to be honest",
             adjacency="one row added or removed",
             epsilon=self.epsilon,
             delta=self.delta,
