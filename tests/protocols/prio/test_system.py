@@ -1,6 +1,6 @@
 """Verified sums as a system: exact totals, forged reports, costs, noise and views."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import product
 from math import exp, log, sqrt
 from typing import Any
@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.protocols.release.schemas import MIXED, draw_rows, facts_of
+from typing_extensions import override
 
 import veilring as vr
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Features
-from veilring.errors import RunFailed
+from veilring.errors import ProtocolViolation, RunFailed, Tampered
+from veilring.nodes.party import ForwardingParty, Party
 from veilring.nodes.run import Run
 from veilring.privacy.noise import discrete_gaussian_pmf, discrete_laplace_pmf
 from veilring.protocols.prio.algorithm import steps
-from veilring.protocols.prio.algorithm.parameters import AGGREGATORS, REPORTS_MAX, PrioParameters
+from veilring.protocols.prio.algorithm.parameters import (
+    AGGREGATORS,
+    CELLS_MAX,
+    REPORTS_MAX,
+    PrioParameters,
+)
 from veilring.protocols.prio.algorithm.steps import (
     SharedReports,
     Verification,
@@ -35,6 +42,7 @@ from veilring.protocols.promise import Forecast
 from veilring.protocols.release.algorithm.tallies import Tally
 from veilring.testing import ProtocolRunner
 
+Role = Callable[..., Awaitable[Verified | None]]
 KEY = bytes(range(16))
 ROWS = 24
 NUMBERS = Features.of_numbers(3, 2)
@@ -161,20 +169,23 @@ def test_a_forged_report_moves_the_totals_as_far_as_stated(
 
 
 def played(
-    runner: ProtocolRunner, parameters: PrioParameters, sizes: Sequence[int], **given: Any
+    runner: ProtocolRunner,
+    parameters: PrioParameters,
+    sizes: Sequence[int],
+    *,
+    role: Role = sum_reports,
 ) -> Run[Verified | None]:
     """Have pools of some sizes report to both aggregators."""
     pools = [f"pool-{number}" for number in range(len(sizes))]
     own = [None, None, *(Clients(rows_of(parameters, size)) for size in sizes)]
     return runner(
-        sum_reports,
+        role,
         [LEADER, HELPER, *pools],
         own=own,
         seed=3,
         leader=LEADER,
         helper=HELPER,
         parameters=parameters,
-        **given,
     )
 
 
@@ -222,6 +233,54 @@ def test_no_report_at_all_is_refused() -> None:
     """Without a report there is no total."""
     with pytest.raises(RunFailed, match="no client has a report"):
         played(ProtocolRunner("memory"), bound(SYSTEMS["counts"]), (0, 0))
+
+
+class Boasting(ForwardingParty):
+    """A pool that announces other numbers of reports to some aggregators."""
+
+    def __init__(self, party: Party, reports: dict[str, int]) -> None:
+        super().__init__(party)
+        self._reports = reports
+
+    @override
+    async def send_all(self, peers: Iterable[str], message: vr.Message) -> None:
+        for peer in peers:
+            told = {"reports": self._reports[peer]} if peer in self._reports else {}
+            await self.send(peer, message.model_copy(update=told))
+
+
+@pytest.mark.parametrize(
+    ("reports", "error", "reason"),
+    [
+        ({HELPER: 3}, Tampered, "expect different numbers of reports of pool-0"),
+        ({LEADER: 10**9, HELPER: 10**9}, ProtocolViolation, "more reports than all parties have"),
+    ],
+)
+def test_a_pool_that_lies_about_its_size_is_found(
+    reports: dict[str, int], error: type[vr.VeilringError], reason: str
+) -> None:
+    """Nothing is reserved for reports beyond the declared number, and sizes are compared."""
+    parameters = bound(SYSTEMS["counts"])
+
+    async def play(party: Party, own: Clients | None, **public: Any) -> Verified | None:
+        lying = Boasting(party, reports) if party.me == "pool-0" else party
+        return await sum_reports(lying, own, **public)
+
+    with pytest.raises(RunFailed, match=reason) as failed:
+        played(ProtocolRunner("memory"), parameters, (4, 2), role=play)
+    assert isinstance(failed.value.root, error)
+
+
+def test_reports_fit_frames() -> None:
+    """A grid is as fine as fits a frame, and longer reports are refused before anything is sent."""
+    facts = facts_of(Features.of_numbers(4, 2), 3, 10**6)
+    parameters = Prio(epsilon=10.0).bind(facts)
+    assert parameters.plan.method == "grid"
+    assert parameters.statistic.length <= CELLS_MAX
+    summing_cost(parameters, (1, 1))
+    wide = facts_of(Features.of_numbers(180, 2), 3, 10)
+    with pytest.raises(vr.InputError, match="use fewer bits"):
+        Prio(statistic="lda", bits=16).forecast_for(wide, 1)
 
 
 def lost(pmf: Callable[[Ints, float], Floats], spread: float, apart: int, epsilon: float) -> float:

@@ -22,6 +22,7 @@ from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.chunks import NextChunk, exchange_chunks, exchange_cost, sending_cost, split
 from veilring.protocols.digests import DIGEST_BYTES, Digest
 from veilring.protocols.prio.algorithm.parameters import PrioParameters
@@ -65,9 +66,9 @@ class ReportShares(Message, kind="prio.reports"):
     secret: _Bytes
 
     @property
-    def arrays(self) -> tuple[_Octets, _Octets, _Octets]:
-        """All fields in order."""
-        return self.nonces, self.public, self.secret
+    def width(self) -> int:
+        """The bytes of a report."""
+        return sum(each.shape[1] for each in (self.nonces, self.public, self.secret))
 
 
 class ProofShares(Message, kind="prio.proofs"):
@@ -134,9 +135,17 @@ async def sum_reports(
         raise InputError.because(
             f"every party except {leader} and {helper} needs clients", field="clients"
         )
-    check_rows(clients.rows, len(parameters.features), parameters.features.label_count)
+    require_ready(clients, parameters)
     await _report(party, clients, (leader, helper), parameters)
     return None
+
+
+def require_ready(clients: Clients, parameters: PrioParameters) -> None:
+    """Reject clients that cannot report: rows of another schema, too many, or reports too long."""
+    check_rows(clients.rows, len(parameters.features), parameters.features.label_count)
+    most = parameters.plan.rows
+    require(len(clients) <= most, "rows", len(clients), f"at most {most}, the declared number")
+    _reports_at_once(_parts_like(parameters, 0)[0])
 
 
 async def _open(
@@ -150,6 +159,8 @@ async def _open(
         message = await party.receive(Opening, sender=peer, due=1)
         if message.parameters != own.parameters:
             raise ProtocolViolation(peer, "has other parameters")
+        if message.reports > parameters.plan.rows:
+            raise ProtocolViolation(peer, "announced more reports than all parties have")
         said[peer] = message.reports
     return said
 
@@ -265,8 +276,7 @@ def summing_cost_bounds(parameters: PrioParameters, pools: int, reports: int) ->
     ends = [Forecast(1, _opening_traffic([size] * pools)) for size in (0, reports)]
     rounds = [1, 1]
     for place, empty in enumerate(_parts_like(parameters, 0)):
-        width = sum(each.shape[1] for each in empty.arrays)
-        at_once = CONTENT_BYTES_MAX // width
+        width, at_once = empty.width, _reports_at_once(empty)
         full = _parts_like(parameters, min(reports, at_once))[place]
         chunks = max(pools, ceil(reports / at_once)), pools + max(0, reports - 1) // at_once
         largest = ceil(reports / pools), reports
@@ -277,6 +287,17 @@ def summing_cost_bounds(parameters: PrioParameters, pools: int, reports: int) ->
             ends[end] += Forecast(0, sent.plus(Traffic(0, beyond)))
     least, most = (Forecast(each, Traffic()) + end for each, end in zip(rounds, ends, strict=True))
     return Forecast(least.rounds, least.traffic, most=most) + _verifying_cost(parameters, reports)
+
+
+def _reports_at_once(part: ReportShares) -> int:
+    """Return how many reports a message has room for, at least one."""
+    require_that(
+        part.width <= CONTENT_BYTES_MAX,
+        "statistic",
+        f"a report has {part.width:,} bytes, and a frame has room for {CONTENT_BYTES_MAX:,}; use"
+        " fewer bits, or a statistic with fewer numbers",
+    )
+    return CONTENT_BYTES_MAX // part.width
 
 
 def _opening_traffic(sizes: Sequence[int]) -> Traffic:

@@ -24,7 +24,13 @@ from veilring.protocols.prio.algorithm.parameters import (
     PrioParameters,
     bind_parameters,
 )
-from veilring.protocols.prio.roles import Clients, sum_reports, summing_cost, summing_cost_bounds
+from veilring.protocols.prio.roles import (
+    Clients,
+    require_ready,
+    sum_reports,
+    summing_cost,
+    summing_cost_bounds,
+)
 from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, measure_of
 from veilring.protocols.release.algorithm.rule import Plan, Rule
 from veilring.protocols.release.algorithm.steps import Released
@@ -85,8 +91,8 @@ class Prio(System):
         return Promise(
             protects="each client's row with its class",
             against="either aggregator, all other clients, and anyone who sees the totals",
-            threat_model="one of two aggregators is honest; the other one, and all other clients,"
-            " may be malicious, except that a correct total needs both to be honest",
+            threat_model="one honest aggregator of two: the other one and all other clients may be"
+            " malicious; only a correct total needs both to be honest",
             adjacency="one row added or removed",
             epsilon=self.epsilon,
             delta=self.delta,
@@ -165,6 +171,8 @@ class PrioSetup(ReleasedSetup):
         self._pools = {
             name: Clients(rows, absent if name == last else 0) for name, rows in parts.items()
         }
+        for clients in self._pools.values():
+            require_ready(clients, self.parameters)
 
     @property
     @override

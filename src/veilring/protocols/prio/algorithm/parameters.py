@@ -33,6 +33,8 @@ BITS_MAX: Final = 16
 """More bits are finer than the noise."""
 REPORTS_MAX: Final = 1 << 20
 """All reports are verified in one session, and added up at once."""
+CELLS_MAX: Final = 60_000
+"""The most cells of a grid, for all classes together: a report of more does not fit a frame."""
 # The rows of a class relative to the noise of one of its counts: from here on, bins of a number
 # tell more than its mean. Of categories, means know the frequencies already, with less noise.
 _COUNTED_MIN: Final = 7.0
@@ -88,6 +90,9 @@ def bind_parameters(rule: Rule, method: Literal["auto"] | PrioMethod, bits: int)
         rule: The numbers; its trust is `AGGREGATORS`.
     """
     plan = rule.plan(choose(rule) if method == "auto" else method)
+    if plan.method == "grid":
+        cells = CELLS_MAX / len(rule.features.classes)
+        plan = replace(plan, side=min(plan.side, int(cells ** (1 / len(rule.features)))))
     return PrioParameters(rule.features, replace(plan, reference="middle"), bits=bits)
 
 
