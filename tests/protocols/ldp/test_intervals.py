@@ -102,7 +102,7 @@ def first(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clients", [8, 12, 40, 120])
+@pytest.mark.parametrize("clients", [10, 16, 40, 120])
 @pytest.mark.parametrize("told", [Hybrid(1.0), Hybrid(4.0), Laplace(2.5)], ids=words)
 def test_intervals_of_means_cover_94_to_97_per_cent(told: CodeDistribution, clients: int) -> None:
     """They do for equal numbers of all clients, and for numbers that differ as much as any."""
