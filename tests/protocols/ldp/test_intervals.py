@@ -17,8 +17,9 @@ from scipy.stats import binom
 from tests.protocols.ldp.distributions import words
 
 from veilring.arrays import Floats
-from veilring.protocols.ldp.algorithm.codes import CodeDistribution, Hybrid, Laplace, OneBit
+from veilring.protocols.ldp.algorithm.codes import CodeDistribution, OneBit
 from veilring.protocols.ldp.algorithm.means import EachFeature
+from veilring.protocols.ldp.algorithm.numbers import Hybrid, Laplace
 from veilring.protocols.ldp.algorithm.randomiser import PureOracle
 
 LEAST: Final = 0.94
