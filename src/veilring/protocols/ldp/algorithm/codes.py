@@ -8,8 +8,8 @@ inputs are no easier to distinguish than the inputs.
 - `OneBit`: a sign with a bias towards the right one (Duchi et al.; Nguyên et al.).
 - `Plain`: no noise, as the upper bound for private answers.
 
-Those of more codes are in `numbers`. Sources: Yilmaz, Al-Rubaie and Chang 2019; Duchi, Jordan and
-Wainwright 2018; Nguyên et al., arXiv:1606.05053.
+Distributions of more codes are in `numbers`. Sources: Yilmaz, Al-Rubaie and Chang 2019; Duchi,
+Jordan and Wainwright 2018; Nguyên et al., arXiv:1606.05053.
 """
 
 from abc import ABC, abstractmethod
