@@ -74,8 +74,8 @@ def test_batches_have_the_minimum() -> None:
 
 
 def test_last_batch_closes_at_the_end() -> None:
-    """At the end of the task, a batch closes with any number of reports."""
-    pair = Pair.of(make_task())
+    """At the end of the task, a batch with noise closes with any number of reports."""
+    pair = Pair.of(make_task(epsilon=30.0))
     add(pair, [3], seeded("clients"))
     pair.verify()
     assert not pair.leader.is_due()
@@ -83,6 +83,35 @@ def test_last_batch_closes_at_the_end() -> None:
     assert pair.leader.is_due()
     pair.close()
     assert pair.total() == [0, 0, 0, 1, 0]
+
+
+def test_exact_totals_are_never_of_few_reports() -> None:
+    """Without noise no batch below the minimum closes, also at the end, whatever a leader says."""
+    pair = Pair.of(make_task(minimum=2))
+    add(pair, [3], seeded("clients"))
+    pair.verify()
+    pair.time = CLOSES
+    assert not pair.leader.is_due()
+    with pytest.raises(ProtocolViolation, match="a batch of 1 reports; the minimum is 2"):
+        pair.close()
+    assert pair.helper.store.batch(0) is None
+
+
+@pytest.mark.parametrize(("claimed", "time"), [(2, 0), (3, 0), (1, CLOSES)])
+def test_claimed_number_of_reports_is_checked(claimed: int, time: int) -> None:
+    """A leader that gives a small batch, or an empty one, another number of reports is named."""
+    pair = Pair.of(make_task(minimum=2, epsilon=1.0))
+    add(pair, [0, 1, 2], seeded("clients"))
+    pair.verify()
+    pair.time = time
+    kept = pair.helper.store.pool()[: claimed - 1]
+    later = set(pair.helper.store.pool()) - set(kept)
+    message = pair.leader.propose().message.model_copy(
+        update={"reports": claimed, "digests": digest_ids(kept), "later": b"".join(later)}
+    )
+    with pytest.raises(ProtocolViolation, match=f"{claimed - 1} reports as one of {claimed}"):
+        pair.helper.consider(message, "leader")
+    assert pair.helper.store.batch(0) is None
 
 
 def test_forged_reports_are_refused_and_counted() -> None:
@@ -139,7 +168,7 @@ def test_reports_of_a_lost_leader_are_left_out() -> None:
 
 def test_reports_that_wait_are_for_a_later_batch() -> None:
     """A report that only the helper has accepted, and still waits at its leader, counts later."""
-    pair = Pair.of(make_task(minimum=2))
+    pair = Pair.of(make_task(minimum=2, epsilon=1.0))
     early = add(pair, [1, 2], seeded("clients"))
     exchange = pair.leader.prepare()
     assert exchange is not None

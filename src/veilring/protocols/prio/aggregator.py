@@ -83,8 +83,16 @@ class Counting:
     now: Callable[[], float]
 
     def has_ended(self, slack: float = 0.0) -> bool:
-        """Return whether no further report is accepted, so that a batch may be small."""
+        """Return whether no further report is accepted."""
         return self.task.closes is not None and self.now() + slack >= self.task.closes
+
+    def fewest(self, slack: float = 0.0) -> int:
+        """Return the smallest number of reports of a batch now.
+
+        After the end, noise alone protects a report. Exact totals have no noise.
+        """
+        is_free = self.has_ended(slack) and self.task.epsilon is not None
+        return 1 if is_free else self.task.minimum
 
 
 def _row_bytes(prio: Prio3, sealed: int) -> int:
@@ -202,11 +210,10 @@ class Leader(Counting):
         return last is not None and not last.agreed
 
     def is_due(self) -> bool:
-        """Return whether a batch closes now: it is full, or the task has ended."""
+        """Return whether a batch closes now: it is full, or the task with its noise has ended."""
         if self.has_proposed():
             return True
-        accepted = self.store.count(Verdict.ACCEPTED)
-        return accepted >= (1 if self.has_ended() else self.task.minimum)
+        return self.store.count(Verdict.ACCEPTED) >= self.fewest()
 
     def propose(self, others: Sequence[bytes] = (), later: Sequence[bytes] = ()) -> Proposal:
         """Fix the next batch, and return what to send to the helper.
@@ -316,14 +323,18 @@ class Helper(Counting):
         last = self.store.last_batch()
         if message.number != (0 if last is None else last.number + 1):
             raise ProtocolViolation(leader, f"proposed batch {message.number} before its turn")
-        if message.reports < self.task.minimum and not self.has_ended(CLOCK_SKEW_SECONDS):
+        fewest = self.fewest(CLOCK_SKEW_SECONDS)
+        if message.reports < fewest:
             said = f"proposed a batch of {message.reports} reports; the minimum is"
-            raise ProtocolViolation(leader, f"{said} {self.task.minimum}")
+            raise ProtocolViolation(leader, f"{said} {fewest}")
         self.store.disown(split_ids(message.disowned, leader))
         later = set(split_ids(message.later, leader))
         ids = [each for each in self.store.pool() if each not in later]
         differ = (digest_ids(ids) != message.digests).any(axis=1)
         if not differ.any():
+            if len(ids) != message.reports:  # which would be a way around the minimum
+                said = f"proposed a batch of {len(ids)} reports as one of"
+                raise ProtocolViolation(leader, f"{said} {message.reports}")
             self.store.fix(message.number, ids)
             return BatchAnswer(agreed=True, ids=b"")
         listed = [each for each in ids if differ[each[0]]]

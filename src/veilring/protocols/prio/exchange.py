@@ -139,6 +139,9 @@ async def sum_verified(
 
     Returns:
         The collector's total, one whole number an entry; none for the others.
+
+    Raises:
+        InputError: If there are too few valid reports for a batch.
     """
     prio = scheme_of(task.vdaf)
     if party.me == roles.collector:
@@ -172,6 +175,9 @@ async def _lead(party: Party, leader: Leader, helper: str) -> int:
     while (exchange := leader.prepare()) is not None:
         await verify_reports(party, exchange, leader, helper=helper, first_round=number)
         number += 2
+    if not leader.is_due():
+        said = f"fewer reports are valid than the {leader.fewest()} of the smallest batch"
+        raise InputError.because(f"{said}; upload more", field="uploads")
     return await close_batch(party, leader.propose(), leader, helper=helper, first_round=number)
 
 

@@ -123,7 +123,8 @@ class Task(Section):
         vdaf: The kind of the reports.
         time_precision: Clients round the times of their reports down to a multiple of this number
             of seconds.
-        minimum: The smallest number of reports of a batch (`min_batch_size`).
+        minimum: The smallest number of reports of a batch (`min_batch_size`). If totals have noise,
+            batches after the end of the task may be smaller.
         closes: The end of the task, in seconds since 1970 (UTC): no report of this time or a later
             time is accepted (`task_expiration`).
         epsilon: The ε of each report, by the noise of either aggregator alone; without one, totals
