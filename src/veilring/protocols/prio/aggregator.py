@@ -179,8 +179,11 @@ class Leader(Counting):
     def finish(self, exchange: Exchange, answer: PreparedReports, helper: str) -> int:
         """Store the verdicts on reports, and return the number of those that were accepted.
 
+        Reports that the helper finds too early wait: it is its clock that is behind, or this one
+        that is ahead, because their clients were told that they are stored.
+
         Raises:
-            ProtocolViolation: If no honest helper answers so.
+            ProtocolViolation: If no honest helper answers so, or the clocks differ too much.
         """
         verdicts = [Verdict(each) for each in answer.verdicts.tolist() if each in ANSWERS]
         accepted = np.flatnonzero(answer.verdicts == Verdict.ACCEPTED)
@@ -196,12 +199,17 @@ class Leader(Counting):
         shares = self.prio.field.encode(outputs)
         settled = list[tuple[int, Verdict, bytes]]()
         for n, (number, verdict) in enumerate(zip(exchange.numbers, verdicts, strict=True)):
+            if verdict == Verdict.EARLY:
+                continue
             is_disputed = verdict == Verdict.ACCEPTED and not valid[n]
             found = Verdict.DISPUTED if is_disputed else verdict
             share = shares[n].tobytes() if found == Verdict.ACCEPTED else b""
             settled.append((number, found, share))
         self.store.settle(settled)
         self.store.disown(exchange.disowned)
+        if len(settled) < len(verdicts):
+            said = "finds reports of a time far ahead; compare the clocks of both aggregators"
+            raise ProtocolViolation(helper, said)
         return sum(verdict == Verdict.ACCEPTED for _, verdict, _ in settled)
 
     def has_proposed(self) -> bool:
