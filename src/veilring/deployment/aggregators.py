@@ -38,12 +38,19 @@ from veilring.privacy.files import as_store_failed
 from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
 from veilring.privacy.statefile import StateFile, open_state_file
 from veilring.protocols.admission import Admission
-from veilring.protocols.prio.aggregator import Helper, Leader
+from veilring.protocols.prio.aggregator import Helper, Leader, exchange_reports
 from veilring.protocols.prio.dap import Ciphertext, decode_configs
 from veilring.protocols.prio.exchange import summing_cost
 from veilring.protocols.prio.hpke import KEY_BYTES as HPKE_BYTES
 from veilring.protocols.prio.messages import AGGREGATORS_FORMAT
-from veilring.protocols.prio.release import Releases, half_width, noise_of, open_total, promise_of
+from veilring.protocols.prio.release import (
+    Releases,
+    half_width,
+    noise_of,
+    open_total,
+    promise_of,
+    require_room,
+)
 from veilring.protocols.prio.scheme import entries_of, scheme_of
 from veilring.protocols.prio.sealing import Keyring, load_keys, sealed_bytes
 from veilring.protocols.prio.serving import Aggregator, HelperParty, LeaderParty, collecting
@@ -105,9 +112,13 @@ class VerifiedSumTerms(Terms):
     @property
     def cost(self) -> Forecast:
         """The cost of a batch of the minimum of reports, without uploads and set-up of sessions."""
+        return summing_cost(self.task, self.task.minimum, self._sealed)
+
+    @property
+    def _sealed(self) -> int:
+        """The size in bytes of a share that is encrypted to the helper."""
         _, share_bytes = scheme_of(self.task.vdaf).input_share_sizes
-        empty = Ciphertext(0, bytes(HPKE_BYTES), bytes(sealed_bytes(share_bytes)))
-        return summing_cost(self.task, self.task.minimum, len(empty.encode()))
+        return len(Ciphertext(0, bytes(HPKE_BYTES), bytes(sealed_bytes(share_bytes))).encode())
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -117,8 +128,9 @@ class VerifiedSumTerms(Terms):
         different = len(set(named)) == len(named)
         require_key(different, "protocol", ", ".join(named), "three different names")
         with as_scenario_errors({}, "task"):
-            scheme_of(self.task.vdaf)
-            noise_of(self.task)
+            prio = scheme_of(self.task.vdaf)
+            require_room(self.task, prio)
+            exchange_reports(prio, self._sealed)
         return self
 
 

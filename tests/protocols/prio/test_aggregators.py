@@ -1,5 +1,7 @@
 """A leader and its helper: each report once, batches that agree, and one noise for one price."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,9 +11,17 @@ from tests.protocols.prio.reporting import CLOSES, Pair, add, forged, make_task,
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.privacy.noise import discrete_laplace_pmf
 from veilring.privacy.statefile import open_state_file
+from veilring.protocols.prio import aggregator
+from veilring.protocols.prio.aggregator import exchange_reports
 from veilring.protocols.prio.messages import Verdict
-from veilring.protocols.prio.release import half_width, noise_of, open_total, promise_of
-from veilring.protocols.prio.scheme import norm_of
+from veilring.protocols.prio.release import (
+    half_width,
+    noise_of,
+    open_total,
+    promise_of,
+    require_room,
+)
+from veilring.protocols.prio.scheme import norm_of, scheme_of
 from veilring.protocols.prio.store import SHARES, ShareStore, digest_ids
 from veilring.protocols.prio.task import Vdaf
 from veilring.protocols.requests import RequestRefusal, RequestVerdict
@@ -329,6 +339,62 @@ def test_shares_of_different_batches_are_not_added() -> None:
         open_total(
             prio, pair.share("leader", 0), pair.share("helper", 1), names=("leader", "helper")
         )
+
+
+def test_a_share_beyond_the_field_names_its_sender() -> None:
+    """A share of a total with a number above the modulus names the aggregator that sent it."""
+    pair = Pair.of(make_task(minimum=1))
+    add(pair, [1], seeded("clients"))
+    pair.verify()
+    pair.close()
+    share = pair.share("helper")
+    bad = share.model_copy(update={"entries": np.full_like(share.entries, 255)})
+    with pytest.raises(ProtocolViolation, match="helper broke the protocol"):
+        open_total(pair.leader.prio, pair.share("leader"), bad, names=("leader", "helper"))
+
+
+@pytest.mark.parametrize(
+    ("bits", "minimum", "epsilon", "fits"),
+    [
+        (39, (1 << 24) - 99, None, True),
+        (40, 1 << 23, None, False),
+        (39, (1 << 24) - 99, 0.5, False),
+    ],
+)
+def test_a_total_that_may_not_open_is_refused(
+    bits: int, minimum: int, epsilon: float | None, fits: bool
+) -> None:
+    """A task is refused if its reports and their noise may exceed half of the modulus."""
+    vdaf = Vdaf(kind="sumvec64", bits=bits, length=1, chunk_length=6, proofs=2)
+    task = make_task(vdaf, minimum=minimum, epsilon=epsilon)
+    expected = nullcontext() if fits else pytest.raises(InputError, match="smaller minimum")
+    with expected:
+        require_room(task, scheme_of(vdaf))
+
+
+def test_wide_reports_are_verified_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exchange has at most so many reports as bound the memory, or one wide report."""
+    pair = Pair.of(make_task(minimum=9))
+    add(pair, [0, 1, 2], seeded("clients"))
+    share = pair.leader.prio.input_share_sizes[0]
+    for room, reports in [(2 * share, 2), (share // 2, 1)]:
+        monkeypatch.setattr(aggregator, "EXCHANGE_BYTES_MAX", room)
+        exchange = pair.leader.prepare()
+        assert exchange is not None
+        assert len(exchange.numbers) == reports
+    monkeypatch.undo()
+    whole = pair.leader.prepare()
+    assert whole is not None
+    monkeypatch.setattr(aggregator, "EXCHANGE_BYTES_MAX", 2 * share)
+    with pytest.raises(ProtocolViolation, match="sent 3 reports at once"):
+        pair.helper.answer(whole.message, "leader")
+
+
+def test_a_proof_that_no_frame_holds_is_refused() -> None:
+    """A task whose proofs are too large between the aggregators is refused."""
+    wide = scheme_of(Vdaf(kind="histogram", length=200_000, chunk_length=100_000))
+    with pytest.raises(InputError, match="smaller chunk_length"):
+        exchange_reports(wide, 100)
 
 
 @pytest.mark.parametrize(

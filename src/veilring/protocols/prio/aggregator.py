@@ -25,6 +25,7 @@ import numpy as np
 
 from veilring.arrays import Ints
 from veilring.errors import ProtocolViolation
+from veilring.privacy.checks import require_that
 from veilring.protocols.prio.algorithm.prio3 import Preparation, Prio3
 from veilring.protocols.prio.messages import (
     ANSWERS,
@@ -57,6 +58,8 @@ LEADER, HELPER = range(2)
 
 EXCHANGE_REPORTS_MAX: Final = 4096
 """The maximum number of reports that are verified in one exchange."""
+EXCHANGE_BYTES_MAX: Final = 64 << 20
+"""The maximum size of the leader's shares in one exchange, unless one share is larger."""
 _IDS_MAX: Final = EXCHANGE_REPORTS_MAX  # of reports that the helper has yet to refuse, a message
 _ROOM: Final = CONTENT_BYTES_MAX - _IDS_MAX * ID_BYTES - KEY_BYTES
 _LISTED_MAX: Final = _ROOM // ID_BYTES - PARTS
@@ -102,12 +105,23 @@ def _row_bytes(prio: Prio3, sealed: int) -> int:
 
 
 def exchange_reports(prio: Prio3, sealed: int) -> int:
-    """Return the maximum number of reports of one exchange.
+    """Return the maximum number of reports of one exchange, which bounds the memory that it takes.
 
     Args:
         sealed: The size in bytes of each encrypted share.
+
+    Raises:
+        InputError: If no report fits a frame.
     """
-    return max(1, min(EXCHANGE_REPORTS_MAX, _ROOM // _row_bytes(prio, sealed)))
+    row = _row_bytes(prio, sealed)
+    require_that(
+        row <= _ROOM,
+        "chunk_length",
+        f"the proof of a report takes {row:,} bytes between the aggregators, and {_ROOM:,} fit;"
+        " use a smaller chunk_length",
+    )
+    wide = max(1, EXCHANGE_BYTES_MAX // prio.input_share_sizes[LEADER])
+    return min(EXCHANGE_REPORTS_MAX, _ROOM // row, wide)
 
 
 class Exchange(NamedTuple):
@@ -265,9 +279,8 @@ class Leader(Counting):
     def _next_uploads(self, flying: Sequence[int]) -> dict[int, Upload]:
         """Return the next reports of one exchange, after refusing those of a wrong size."""
         lacking = self.task.minimum - self.store.count(Verdict.ACCEPTED) - len(flying)
-        if self.has_ended():
-            lacking = EXCHANGE_REPORTS_MAX
-        most = max(0, min(lacking, EXCHANGE_REPORTS_MAX))
+        most = exchange_reports(self.prio, 0)
+        most = most if self.has_ended() else max(0, min(lacking, most))
         uploads = self.store.waiting(most, max(flying, default=0))
         sizes = self.prio.public_share_size, self.prio.input_share_sizes[LEADER]
         wrong = [n for n, each in uploads.items() if (len(each.public), len(each.share)) != sizes]
@@ -356,7 +369,7 @@ class Helper(Counting):
         counts = (len(message.times), len(message.sealed_sizes))
         if shapes != tuple((count, width) for width in widths) or counts != (count, count):
             raise ProtocolViolation(leader, "sent reports whose parts do not fit each other")
-        if count > EXCHANGE_REPORTS_MAX:
+        if count > exchange_reports(self.prio, 0):
             raise ProtocolViolation(leader, f"sent {count} reports at once")
         ids = [each.tobytes() for each in message.ids]
         if len(set(ids)) != count:

@@ -205,9 +205,8 @@ def open_plain(uploads: Sequence[Upload]) -> list[bytes | None]:
 def summing_cost(task: Task, reports: int, sealed: int | None = None) -> Forecast:
     """Forecast `sum_verified` of valid reports: two rounds an exchange, and three for the batch.
 
-    There are ⌈n / e⌉ exchanges of two messages each, where e is the number of reports of which
-    everything fits a frame, at most `EXCHANGE_REPORTS_MAX`; then two messages for the batch and two
-    shares of the total.
+    There are ⌈n / e⌉ exchanges of two messages each, where e is `exchange_reports`; then two
+    messages for the batch and two shares of the total.
 
     Args:
         sealed: The size in bytes of each share for the helper; by default that of a share that is

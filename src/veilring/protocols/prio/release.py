@@ -18,9 +18,9 @@ import numpy as np
 from numpy.random import Generator
 
 from veilring.arrays import Ints
-from veilring.errors import Tampered
+from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.privacy.budgets import Charge
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import require_scale
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.prio.algorithm.fields import Elements
@@ -30,7 +30,7 @@ from veilring.protocols.prio.scheme import entries_of, norm_of
 from veilring.protocols.prio.store import Batch, ShareStore
 from veilring.protocols.prio.task import Task
 from veilring.protocols.promise import Promise, measure_of
-from veilring.protocols.release.algorithm.noise import Sensitivity, SumNoise, Trust
+from veilring.protocols.release.algorithm.noise import ROOM_DEVIATIONS, Sensitivity, SumNoise, Trust
 from veilring.protocols.requests import RequestRefusal, answer_once, content_key
 
 _TRUST: Final = Trust(parties=2, tolerated=1)
@@ -49,6 +49,24 @@ def noise_of(task: Task) -> SumNoise | None:
     row = Sensitivity("l1", most, entries_of(task.vdaf))
     spread = require_scale("scale of the noise", most / Fraction(task.epsilon))
     return SumNoise("laplace", spread, row, _TRUST)
+
+
+def require_room(task: Task, prio: Prio3) -> None:
+    """Reject a task whose totals of the minimum of reports, with their noise, may be ambiguous.
+
+    Raises:
+        InputError: If they may exceed half of the modulus, beyond which numbers are negative.
+    """
+    noise = noise_of(task)
+    reach = 0 if noise is None else math.ceil(ROOM_DEVIATIONS * noise.deviation())
+    most = task.minimum * prio.circuit.largest + reach
+    require_that(
+        2 * most < prio.field.modulus,
+        "minimum",
+        f"a total of {task.minimum:,} reports and its noise may reach {most:.2g}, and the field of"
+        f" {task.vdaf.kind} holds {prio.field.modulus / 2:.2g}: use a smaller minimum or fewer"
+        " bits, or sumvec instead of sumvec64",
+    )
 
 
 def promise_of(task: Task) -> Promise:
@@ -191,9 +209,17 @@ def open_total(
 
     Raises:
         Tampered: If the shares are of different batches; it names both aggregators.
+        ProtocolViolation: If a share is not of the field.
     """
     same = (leader.number, leader.reports, leader.digest)
     if same != (helper.number, helper.reports, helper.digest):
         raise Tampered(names, "sent shares of totals of different reports")
-    shares = [prio.decode_aggregate(each.entries.tobytes()) for each in (leader, helper)]
+    shares = [_decoded(prio, *each) for each in zip((leader, helper), names, strict=True)]
     return prio.unshard(shares, leader.reports)
+
+
+def _decoded(prio: Prio3, share: TotalShare, sender: str) -> Elements:
+    try:
+        return prio.decode_aggregate(share.entries.tobytes())
+    except InputError as error:
+        raise ProtocolViolation(sender, "sent a share of a total beyond the field") from error
