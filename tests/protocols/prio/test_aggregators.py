@@ -373,7 +373,7 @@ def test_a_total_that_may_not_open_is_refused(
 
 
 def test_wide_reports_are_verified_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exchange has at most so many reports as bound the memory, or one wide report."""
+    """An exchange is bounded by the memory for its shares, but takes at least one report."""
     pair = Pair.of(make_task(minimum=9))
     add(pair, [0, 1, 2], seeded("clients"))
     share = pair.leader.prio.input_share_sizes[0]

@@ -65,7 +65,7 @@ def require_room(task: Task, prio: Prio3) -> None:
         "minimum",
         f"a total of {task.minimum:,} reports and its noise may reach {most:.2g}, and the field of"
         f" {task.vdaf.kind} holds {prio.field.modulus / 2:.2g}: use a smaller minimum or fewer"
-        " bits, or sumvec instead of sumvec64",
+        " bits, or the field of 128 bits",
     )
 
 
