@@ -455,4 +455,13 @@ def test_promise_is_one_aggregators() -> None:
     assert promise.guarantee == "ε = 0.5 for each batch (pure ε-DP)"
     assert "changes a total by at most 15" in promise.note
     assert "a person" in promise.paragraph("prio")
-    assert promise_of(make_task()).guarantee == "no ε: totals are exact"
+
+
+def test_promise_of_exact_totals_is_weaker() -> None:
+    """Without noise nothing is promised against a collector in league with others."""
+    promise = promise_of(make_task(minimum=50))
+    assert promise.guarantee == "no ε: totals are exact"
+    assert promise.adjacency == ""
+    assert "together" not in promise.against
+    assert "no batch has fewer reports than 50" in promise.note
+    assert "learns a report exactly" in promise.note

@@ -14,6 +14,11 @@ refused them, or verifies them again for a later batch. Nothing is opened before
 answers, is named, and the batch stays closed. So is a leader that proposes reports which the helper
 has not accepted, that changes the verification key, or that proposes fewer than the minimum before
 the end of the task. Either aggregator can change the total unnoticed, by its own share of it.
+
+The leader draws the key, and may have seen reports before, which the draft forbids. It gains nothing
+by that: only the helper sees both preparation shares, and it refuses a falsified one whatever the
+report is, since random seeds hide the wires at each point that it allows. The helper, which sees
+both, cannot choose the key.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,6 +68,7 @@ EXCHANGE_BYTES_MAX: Final = 64 << 20
 _IDS_MAX: Final = EXCHANGE_REPORTS_MAX  # of reports that the helper has yet to refuse, a message
 _ROOM: Final = CONTENT_BYTES_MAX - _IDS_MAX * ID_BYTES - KEY_BYTES
 _LISTED_MAX: Final = _ROOM // ID_BYTES - PARTS
+_RESTORED: Final = "; after an older state of either aggregator was restored, begin a new task"
 _SIZE_BYTES: Final = 4  # of an encrypted share's size
 _TIME_BYTES: Final = 8
 
@@ -272,7 +278,7 @@ class Leader(Counting):
         left_out = {*self.store.ids_of(number), *proposal.later}
         others = [each for each in split_ids(answer.ids, helper) if each not in left_out]
         if not others:
-            said = f"denies reports of batch {number} that it has accepted"
+            said = f"denies reports of batch {number} that it has accepted{_RESTORED}"
             raise ProtocolViolation(helper, said)
         return self.propose(others, proposal.later)
 
@@ -339,11 +345,12 @@ class Helper(Counting):
         batch = self.store.batch(message.number)
         if batch is not None:
             if (batch.reports, batch.digest) != (message.reports, digest_of(message.digests)):
-                raise ProtocolViolation(leader, f"has changed batch {message.number}")
+                raise ProtocolViolation(leader, f"has changed batch {message.number}{_RESTORED}")
             return BatchAnswer(agreed=True, ids=b"")
         last = self.store.last_batch()
         if message.number != (0 if last is None else last.number + 1):
-            raise ProtocolViolation(leader, f"proposed batch {message.number} before its turn")
+            said = f"proposed batch {message.number} before its turn{_RESTORED}"
+            raise ProtocolViolation(leader, said)
         fewest = self.fewest(CLOCK_SKEW_SECONDS)
         if message.reports < fewest:
             said = f"proposed a batch of {message.reports} reports; the minimum is"

@@ -9,7 +9,7 @@ collected again is the same.
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from sqlite3 import Connection
 from typing import Final
@@ -72,7 +72,7 @@ def require_room(task: Task, prio: Prio3) -> None:
 def promise_of(task: Task) -> Promise:
     """Return the guarantee of each client's report."""
     most = f"{norm_of(task.vdaf):,}"
-    return Promise(
+    promise = Promise(
         protects="each client's report",
         against="one of the aggregators, the collector and all other clients, together",
         threat_model="one honest aggregator: the other one may pool its view with the collector and"
@@ -88,6 +88,20 @@ def promise_of(task: Task) -> Promise:
         f" {most}. Either aggregator can change a total unnoticed. The number of reports of a batch"
         " is public, and no ε protects it. One report exchanged for another one costs at most twice"
         " the ε.",
+    )
+    if task.epsilon is not None:
+        return promise
+    return replace(
+        promise,
+        against="one of the aggregators, or the collector",
+        threat_model="one honest aggregator: the other one does not share its view with the"
+        " collector",
+        adjacency="",
+        note="Totals are exact, and no batch has fewer reports than"
+        f" {task.minimum:,}. A collector that is in league with an aggregator, or with the other"
+        " clients of a batch, learns a report exactly: with an ε it does not. A report that is not"
+        f" valid is refused, and a valid report changes a total by at most {most}. Either"
+        " aggregator can change a total unnoticed.",
     )
 
 
