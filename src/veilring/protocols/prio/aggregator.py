@@ -15,10 +15,10 @@ answers, is named, and the batch stays closed. So is a leader that proposes repo
 has not accepted, that changes the verification key, or that proposes fewer than the minimum before
 the end of the task. Either aggregator can change the total unnoticed, by its own share of it.
 
-The leader draws the key, and may have seen reports before, which the draft forbids. It gains nothing
-by that: only the helper sees both preparation shares, and it refuses a falsified one whatever the
-report is, since random seeds hide the wires at each point that it allows. The helper, which sees
-both, cannot choose the key.
+The leader draws the key, and may have seen reports before, which the draft forbids. It gains
+nothing by that: only the helper sees both preparation shares, and it refuses a falsified one
+whatever the report is, since random seeds hide the wires at each point that it allows. The helper,
+which sees both, cannot choose the key.
 """
 
 from collections.abc import Callable, Sequence
