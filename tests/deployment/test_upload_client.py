@@ -143,10 +143,11 @@ async def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
 
 
 async def test_keys_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key of an unknown algorithm is passed over; without another one, nothing is sent."""
+    """A key of an unknown algorithm or a small order is passed over, and nothing is sent to it."""
     async with serving() as site, open_uploader(site.parties.task) as client:
         unknown = replace(make_key(5, b"U" * 32).config, kem_id=0x99)
-        monkeypatch.setattr(site.parties.leader, "advertised", encode_configs([unknown]))
+        small = replace(make_key(4, b"S" * 32).config, public_key=bytes(32))
+        monkeypatch.setattr(site.parties.leader, "advertised", encode_configs([unknown, small]))
         with pytest.raises(InputError, match="no key"):
             await client.fetch_recipients()
         usable = make_key(6, b"W" * 32).config
