@@ -369,6 +369,21 @@ async def test_a_full_disk_is_reported_and_passes(monkeypatch: pytest.MonkeyPatc
         assert await put(session, site, report) == (201, {})
 
 
+async def test_a_leader_that_can_store_no_more_says_so() -> None:
+    """Once a state file is closed, each upload is refused at once, and the leader ends."""
+
+    def add(_group: Sequence[Upload]) -> Sequence[Added]:
+        raise InputError.because("the store of shares is closed", field="store of shares")
+
+    ends = pytest.raises(StoreFailed, match="has to be started again: the store of shares is")
+    with ends:
+        async with serving(add=add) as site, ClientSession() as session:
+            for seed in range(2):
+                status, _ = await put(session, site, site.parties.report(1, seed).encode())
+                assert status == 503
+            await site.intake.failure()
+
+
 async def test_a_bug_is_answered_and_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -28,6 +28,7 @@ from veilring.deployment.config import (
     TermsConfig,
     require_party,
 )
+from veilring.deployment.connecting import Meeting
 from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
@@ -341,11 +342,7 @@ async def serve_aggregator(
             take_part = partial(_party, start, state, offload=offload, admission=admission)
             meeting = start.server.meet(start.terms.keys, take_part, state.ledger.totals)
             met, party = await stack.enter_async_context(meeting)
-            await met.all_here()
-            _log.info("%s is ready", met.node.name)
-            if on_ready is not None:
-                on_ready(party)
-            await met.stay(_first_end(party, intake))
+            await _first_end(_take_part(met, party, on_ready), party, intake)
 
 
 def _party(
@@ -384,11 +381,22 @@ async def _clients(start: AggregatorStart, store: ShareStore) -> AsyncIterator[I
         yield intake
 
 
-async def _first_end(party: Aggregator, intake: Intake | None) -> None:
-    """Work until something fails, and raise the error."""
-    work = [party.failure()]
-    if isinstance(party, LeaderParty):
-        work.append(party.run())
+async def _take_part(
+    met: Meeting, party: Aggregator, on_ready: Callable[[Aggregator], None] | None
+) -> None:
+    """Work with the other aggregator, once it is connected."""
+    await met.all_here()
+    _log.info("%s is ready", met.node.name)
+    if on_ready is not None:
+        on_ready(party)
+    await met.stay(party.run() if isinstance(party, LeaderParty) else party.failure())
+
+
+async def _first_end(
+    takes_part: Coroutine[Any, Any, None], party: Aggregator, intake: Intake | None
+) -> None:
+    """Work until something fails, also before the other aggregator is there; raise the error."""
+    work = [takes_part, party.failure()]
     if intake is not None:
         work.append(intake.failure())
     tasks = [asyncio.ensure_future(each) for each in work]
