@@ -87,7 +87,7 @@ def promise_of(task: Task) -> Promise:
         note="A report that is not valid is refused, and a valid report changes a total by at most"
         f" {most}. Either aggregator can change a total unnoticed. The number of reports of a batch"
         " is public, and no ε protects it. One report exchanged for another one costs at most twice"
-        " the ε.",
+        " the ε; so does a new report after a refusal, if a leader that lies kept the first.",
     )
     if task.epsilon is not None:
         return promise
