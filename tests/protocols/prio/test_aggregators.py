@@ -8,7 +8,7 @@ from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, seeded
 from tests.protocols.prio.reporting import CLOSES, Pair, add, forged, make_task, uploads_of
 
-from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.errors import InputError, ProtocolViolation, StoreFailed, Tampered
 from veilring.privacy.noise import discrete_laplace_pmf
 from veilring.privacy.statefile import open_state_file
 from veilring.protocols.prio import aggregator
@@ -325,6 +325,25 @@ def test_exhausted_budget_opens_nothing() -> None:
     again = releases.store.batch(1)
     assert again is not None
     assert again.total is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "values"),
+    [
+        ("UPDATE outputs SET share = ? WHERE number = 1", (b"\xff" * 80,)),
+        ("DELETE FROM outputs WHERE number = 1", ()),
+    ],
+)
+def test_damaged_shares_are_not_added(damage: str, values: tuple[bytes, ...]) -> None:
+    """If a share of a batch is missing or beyond the field, nothing is released or charged."""
+    pair = Pair.of(make_task(minimum=2, epsilon=1.0))
+    add(pair, [0, 1], seeded("clients"))
+    pair.verify()
+    pair.close()
+    with pair.leader.store.transaction() as db:
+        db.execute(damage, values)
+    with pytest.raises(StoreFailed, match="1 shares of batch 0 are missing or damaged"):
+        pair.share("leader")
 
 
 def test_shares_of_different_batches_are_not_added() -> None:

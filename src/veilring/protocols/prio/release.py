@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator
 
 from veilring.arrays import Ints
-from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.errors import InputError, ProtocolViolation, StoreFailed, Tampered
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import require_scale
@@ -166,7 +166,7 @@ class Releases:
             key = content_key("batch", content)
 
             def write(db: Connection) -> None:
-                self.store.write_total(batch.number, self._total(batch.number), db)
+                self.store.write_total(batch.number, self._total(batch), db)
                 if count is not None:
                     count(db)
 
@@ -189,13 +189,17 @@ class Releases:
             number=batch.number, reports=batch.reports, digest=batch.digest, entries=entries
         )
 
-    def _total(self, number: int) -> bytes:
+    def _total(self, batch: Batch) -> bytes:
         """Add the noise to the sum of the output shares of a batch."""
-        field = self.prio.field
+        field, added = self.prio.field, 0
         total = self._encoded(self._drawn())
-        for shares in self.store.output_shares(number, self.prio.aggregate_share_size):
-            outputs, counted = field.decode(shares)
-            total = field.add(total, self.prio.aggregate(outputs, counted))
+        for shares in self.store.output_shares(batch.number, self.prio.aggregate_share_size):
+            outputs, canonical = field.decode(shares)
+            total = field.add(total, self.prio.aggregate(outputs, canonical))
+            added += int(canonical.sum())
+        if added != batch.reports:
+            missing = batch.reports - added
+            raise StoreFailed(f"{missing} shares of batch {batch.number} are missing or damaged")
         return self.prio.encode_aggregate(total)
 
     def _encoded(self, noise: Ints) -> Elements:
