@@ -59,6 +59,8 @@ def totals_of(deployed: Deployment, batches: int) -> list[list[int]]:
         (("terms.toml", "chunk_length = 2", ""), "terms", "chunk_length"),
         (("leader.toml", "leader.hpke", "none.hpke"), "keys", "a file of keys"),
         (("terms.toml", "minimum = 20", "minimum = 21"), "state", "another task"),
+        (("terms.toml", "epsilon = 1.0", ""), "promise", "so that no budget limits them"),
+        (("terms.toml", "epsilon = 1.0", ""), "policy", "no ε bounds prio"),
     ],
 )
 def test_mistakes_are_found_before_a_start(

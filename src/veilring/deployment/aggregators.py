@@ -229,10 +229,7 @@ class AggregatorStart(Start[AggregatorConfig]):
     @override
     def files(self) -> Iterator[Step]:
         yield "roles", self._roles
-        yield (
-            "promise",
-            lambda: f"{self.terms.promise.guarantee}; {self.terms.promise.threat_model}",
-        )
+        yield "promise", self._promise
         yield "keys", lambda: f"{len(decode_configs(self.keyring.advertised))} for new reports"
         yield "certificate", self._certificate
         yield "uploads", lambda: self.check_port(self.config.clients, self.config.port)
@@ -247,6 +244,12 @@ class AggregatorStart(Start[AggregatorConfig]):
         if not config.certificate:
             return None
         return load_certificate(Path(config.certificate), Path(config.certificate_key))
+
+    def _promise(self) -> str:
+        is_free = self.terms.promise.epsilon is None and self.config.budget is not None
+        said = "exact totals spend no epsilon, so that no budget limits them; leave it out"
+        require_key_that(not is_free, "budget", said)
+        return f"{self.terms.promise.guarantee}; {self.terms.promise.threat_model}"
 
     def _certificate(self) -> str:
         return "clients come through a web server" if self.tls is None else self.config.certificate
@@ -286,7 +289,7 @@ class AggregatorStart(Start[AggregatorConfig]):
 
 def totals_request(terms: VerifiedSumTerms) -> Request:
     """Return a collector's request for one total, for a policy."""
-    return Request("", VERIFIED_SUM, parties=2, epsilon=terms.task.epsilon or 0.0)
+    return Request("", VERIFIED_SUM, parties=2, epsilon=terms.task.epsilon)
 
 
 class State(NamedTuple):
