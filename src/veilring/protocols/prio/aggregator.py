@@ -12,8 +12,9 @@ refused them, or verifies them again for a later batch. Nothing is opened before
 
 **Liars.** A helper that denies a report that it has accepted, or answers what no honest helper
 answers, is named, and the batch stays closed. So is a leader that proposes reports which the helper
-has not accepted, that changes the verification key, or that proposes fewer than the minimum before
-the end of the task. Either aggregator can change the total unnoticed, by its own share of it.
+has not accepted, that changes the verification key, or that proposes fewer than the minimum, unless
+the task has ended and its totals have noise. Either aggregator can change the total unnoticed, by
+its own share of it.
 
 The leader draws the key, and may have seen reports before, which the draft forbids. It gains
 nothing by that: only the helper sees both preparation shares, and it refuses a falsified one
@@ -199,8 +200,8 @@ class Leader(Counting):
     def finish(self, exchange: Exchange, answer: PreparedReports, helper: str) -> int:
         """Store the verdicts on reports, and return the number of those that were accepted.
 
-        Reports that the helper finds too early wait: it is its clock that is behind, or this one
-        that is ahead, because their clients were told that they are stored.
+        Reports that the helper finds too early wait, since their clients were told that they are
+        stored: its clock is behind, or this one is ahead.
 
         Raises:
             ProtocolViolation: If no honest helper answers so, or the clocks differ too much.
