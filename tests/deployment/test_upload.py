@@ -224,6 +224,25 @@ async def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         writer.close()
 
 
+async def test_a_slow_body_keeps_no_memory_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends little of a long report has a short time, and then others have it."""
+    monkeypatch.setattr(upload, "BODIES_BYTES_MAX", 1)
+    monkeypatch.setattr(upload, "BODY_BYTES_PER_SECOND", 1e-3)
+    monkeypatch.setattr(upload, "LINGERING_SECONDS", 0.01)
+    async with serving() as site:
+        report = site.parties.report(1).encode()
+        length = f"Content-Length: {len(report)}"
+        slow = await talk(site, head(site, length, "Expect: 100-continue"))
+        assert b"100" in await slow[0].readuntil(b"\r\n\r\n")  # it has the memory
+        monkeypatch.setattr(upload, "BODY_BYTES_PER_SECOND", 1e9)
+        monkeypatch.setattr(upload, "BODY_SECONDS", 0.01)
+        slow[1].write(report[:1])  # which moves its end
+        other = await talk(site, head(site, length) + report)
+        for (reader, writer), status in ((slow, b"408"), (other, b"201")):
+            assert (await reader.readline()).split()[1] == status
+            writer.close()
+
+
 @pytest.mark.parametrize(
     "said", [b"", b"PUT /dap/ta", b"GET /dap/hpke_config HTTP/1.1\r\nHost: a\r\n"]
 )
@@ -348,6 +367,21 @@ async def test_a_full_disk_is_reported_and_passes(monkeypatch: pytest.MonkeyPatc
             document = await document_of(response)
             assert "full" not in document["detail"]  # the disk is the operator's
         assert await put(session, site, report) == (201, {})
+
+
+async def test_a_leader_that_can_store_no_more_says_so() -> None:
+    """Once a state file is closed, each upload is refused at once, and the leader ends."""
+
+    def add(_group: Sequence[Upload]) -> Sequence[Added]:
+        raise InputError.because("the store of shares is closed", field="store of shares")
+
+    ends = pytest.raises(StoreFailed, match="has to be started again: the store of shares is")
+    with ends:
+        async with serving(add=add) as site, ClientSession() as session:
+            for seed in range(2):
+                status, _ = await put(session, site, site.parties.report(1, seed).encode())
+                assert status == 503
+            await site.intake.failure()
 
 
 async def test_a_bug_is_answered_and_logged(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.deployment.uploading import serving, write_certificate
@@ -11,7 +12,7 @@ from tests.protocols.prio.reports import NOW, VDAFS, Aggregators, make_task
 from veilring.deployment.upload_client import open_uploader
 from veilring.errors import HandshakeError, InputError, StoreFailed
 from veilring.protocols.prio import uploads
-from veilring.protocols.prio.dap import encode_configs
+from veilring.protocols.prio.dap import Report, encode_configs
 from veilring.protocols.prio.sealing import Keyring, Problem, ReportRefused, make_key
 from veilring.protocols.prio.store import Added, Upload
 from veilring.randomness import Streams
@@ -70,8 +71,11 @@ async def test_a_refused_report_is_not_repeated() -> None:
         assert caught.value.problem == Problem.REPORT_TOO_EARLY
 
 
-async def test_a_new_key_gets_a_new_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the key changes between the question and the upload, the measurement counts once."""
+async def test_a_new_key_gets_the_same_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the key changes before the upload, the same shares are sealed again, and count once.
+
+    A leader that only pretends this has two reports with the same id, and a helper accepts one.
+    """
     async with serving() as site, open_uploader(site.parties.task) as client:
         leader = site.parties.leader
         fetch, fresh = client.fetch_recipients, Keyring([make_key(3, b"N" * 32)])
@@ -81,9 +85,19 @@ async def test_a_new_key_gets_a_new_report(monkeypatch: pytest.MonkeyPatch) -> N
             leader.renew(fresh)
             return recipients
 
+        sent, send = list[Report](), client._send  # noqa: SLF001  (what a leader sees)
+
+        async def noted(report: bytes) -> Any:
+            sent.append(Report.decode(report))
+            return await send(report)
+
         monkeypatch.setattr(client, "fetch_recipients", fetch_late)
+        monkeypatch.setattr(client, "_send", noted)
         await client.report(1, now=NOW, generator=Streams(1).generator())
         assert site.parties.totals() == ([1], 0)
+        first, second = sent
+        assert (first.metadata, first.public_share) == (second.metadata, second.public_share)
+        assert first.leader.config_id != second.leader.config_id
 
 
 async def test_a_new_key_gets_no_second_report_after_a_doubt() -> None:
@@ -129,10 +143,11 @@ async def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
 
 
 async def test_keys_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key of an unknown algorithm is passed over; without another one, nothing is sent."""
+    """A key of an unknown algorithm or a small order is passed over, and nothing is sent to it."""
     async with serving() as site, open_uploader(site.parties.task) as client:
         unknown = replace(make_key(5, b"U" * 32).config, kem_id=0x99)
-        monkeypatch.setattr(site.parties.leader, "advertised", encode_configs([unknown]))
+        small = replace(make_key(4, b"S" * 32).config, public_key=bytes(32))
+        monkeypatch.setattr(site.parties.leader, "advertised", encode_configs([unknown, small]))
         with pytest.raises(InputError, match="no key"):
             await client.fetch_recipients()
         usable = make_key(6, b"W" * 32).config

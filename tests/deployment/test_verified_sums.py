@@ -12,10 +12,13 @@ import pytest
 from tests.deployment import prio_crashes, prio_weather
 from tests.deployment.commands import Deploy, Deployment, wait_until
 from tests.deployment.prio_crashes import AGGREGATORS
+from tests.protocols.prio.reporting import make_task
 
+from veilring.deployment.aggregators import VerifiedSumTerms
 from veilring.deployment.upload_client import open_uploader
+from veilring.errors import ScenarioError
 from veilring.protocols.prio.sealing import add_key
-from veilring.protocols.prio.task import Task
+from veilring.protocols.prio.task import Task, Vdaf
 from veilring.randomness import Streams
 
 PRICE = 40.0  # so large that noise moves a total once in e**40 times
@@ -56,6 +59,8 @@ def totals_of(deployed: Deployment, batches: int) -> list[list[int]]:
         (("terms.toml", "chunk_length = 2", ""), "terms", "chunk_length"),
         (("leader.toml", "leader.hpke", "none.hpke"), "keys", "a file of keys"),
         (("terms.toml", "minimum = 20", "minimum = 21"), "state", "another task"),
+        (("terms.toml", "epsilon = 1.0", ""), "promise", "so that no budget limits them"),
+        (("terms.toml", "epsilon = 1.0", ""), "policy", "no ε bounds prio"),
     ],
 )
 def test_mistakes_are_found_before_a_start(
@@ -68,6 +73,19 @@ def test_mistakes_are_found_before_a_start(
     checks = {each["name"]: each for each in json.loads(done.stdout)["checks"]}
     assert checks[failed]["outcome"] == "failed"
     assert said in checks[failed]["found"]
+
+
+@pytest.mark.parametrize(
+    ("vdaf", "minimum", "said"),
+    [
+        (Vdaf(kind="sumvec64", length=1, bits=40, chunk_length=6, proofs=2), 1 << 23, "minimum"),
+        (Vdaf(kind="histogram", length=200_000, chunk_length=100_000), 9, "chunk_length"),
+    ],
+)
+def test_terms_that_would_fail_later_are_refused(vdaf: Vdaf, minimum: int, said: str) -> None:
+    """Terms whose totals may be ambiguous, or whose proofs fit no frame, are refused."""
+    with pytest.raises(ScenarioError, match=f"task.{said}: "):
+        VerifiedSumTerms(task=make_task(vdaf, minimum=minimum)).checked()
 
 
 @pytest.mark.slow

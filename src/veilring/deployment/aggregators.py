@@ -4,7 +4,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -28,6 +28,7 @@ from veilring.deployment.config import (
     TermsConfig,
     require_party,
 )
+from veilring.deployment.connecting import Meeting
 from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
@@ -38,12 +39,19 @@ from veilring.privacy.files import as_store_failed
 from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
 from veilring.privacy.statefile import StateFile, open_state_file
 from veilring.protocols.admission import Admission
-from veilring.protocols.prio.aggregator import Helper, Leader
+from veilring.protocols.prio.aggregator import Helper, Leader, exchange_reports
 from veilring.protocols.prio.dap import Ciphertext, decode_configs
 from veilring.protocols.prio.exchange import summing_cost
 from veilring.protocols.prio.hpke import KEY_BYTES as HPKE_BYTES
 from veilring.protocols.prio.messages import AGGREGATORS_FORMAT
-from veilring.protocols.prio.release import Releases, half_width, noise_of, open_total, promise_of
+from veilring.protocols.prio.release import (
+    Releases,
+    half_width,
+    noise_of,
+    open_total,
+    promise_of,
+    require_room,
+)
 from veilring.protocols.prio.scheme import entries_of, scheme_of
 from veilring.protocols.prio.sealing import Keyring, load_keys, sealed_bytes
 from veilring.protocols.prio.serving import Aggregator, HelperParty, LeaderParty, collecting
@@ -105,9 +113,13 @@ class VerifiedSumTerms(Terms):
     @property
     def cost(self) -> Forecast:
         """The cost of a batch of the minimum of reports, without uploads and set-up of sessions."""
+        return summing_cost(self.task, self.task.minimum, self._sealed)
+
+    @property
+    def _sealed(self) -> int:
+        """The size in bytes of a share that is encrypted to the helper."""
         _, share_bytes = scheme_of(self.task.vdaf).input_share_sizes
-        empty = Ciphertext(0, bytes(HPKE_BYTES), bytes(sealed_bytes(share_bytes)))
-        return summing_cost(self.task, self.task.minimum, len(empty.encode()))
+        return len(Ciphertext(0, bytes(HPKE_BYTES), bytes(sealed_bytes(share_bytes))).encode())
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -117,8 +129,9 @@ class VerifiedSumTerms(Terms):
         different = len(set(named)) == len(named)
         require_key(different, "protocol", ", ".join(named), "three different names")
         with as_scenario_errors({}, "task"):
-            scheme_of(self.task.vdaf)
-            noise_of(self.task)
+            prio = scheme_of(self.task.vdaf)
+            require_room(self.task, prio)
+            exchange_reports(prio, self._sealed)
         return self
 
 
@@ -216,10 +229,7 @@ class AggregatorStart(Start[AggregatorConfig]):
     @override
     def files(self) -> Iterator[Step]:
         yield "roles", self._roles
-        yield (
-            "promise",
-            lambda: f"{self.terms.promise.guarantee}; {self.terms.promise.threat_model}",
-        )
+        yield "promise", self._promise
         yield "keys", lambda: f"{len(decode_configs(self.keyring.advertised))} for new reports"
         yield "certificate", self._certificate
         yield "uploads", lambda: self.check_port(self.config.clients, self.config.port)
@@ -234,6 +244,12 @@ class AggregatorStart(Start[AggregatorConfig]):
         if not config.certificate:
             return None
         return load_certificate(Path(config.certificate), Path(config.certificate_key))
+
+    def _promise(self) -> str:
+        is_free = self.terms.promise.epsilon is None and self.config.budget is not None
+        said = "exact totals spend no epsilon, so that no budget limits them; leave it out"
+        require_key_that(not is_free, "budget", said)
+        return f"{self.terms.promise.guarantee}; {self.terms.promise.threat_model}"
 
     def _certificate(self) -> str:
         return "clients come through a web server" if self.tls is None else self.config.certificate
@@ -273,7 +289,7 @@ class AggregatorStart(Start[AggregatorConfig]):
 
 def totals_request(terms: VerifiedSumTerms) -> Request:
     """Return a collector's request for one total, for a policy."""
-    return Request("", VERIFIED_SUM, parties=2, epsilon=terms.task.epsilon or 0.0)
+    return Request("", VERIFIED_SUM, parties=2, epsilon=terms.task.epsilon)
 
 
 class State(NamedTuple):
@@ -329,11 +345,7 @@ async def serve_aggregator(
             take_part = partial(_party, start, state, offload=offload, admission=admission)
             meeting = start.server.meet(start.terms.keys, take_part, state.ledger.totals)
             met, party = await stack.enter_async_context(meeting)
-            await met.all_here()
-            _log.info("%s is ready", met.node.name)
-            if on_ready is not None:
-                on_ready(party)
-            await met.stay(_first_end(party, intake))
+            await _first_end(_take_part(met, party, on_ready), party, intake)
 
 
 def _party(
@@ -372,11 +384,22 @@ async def _clients(start: AggregatorStart, store: ShareStore) -> AsyncIterator[I
         yield intake
 
 
-async def _first_end(party: Aggregator, intake: Intake | None) -> None:
-    """Work until something fails, and raise the error."""
-    work = [party.failure()]
-    if isinstance(party, LeaderParty):
-        work.append(party.run())
+async def _take_part(
+    met: Meeting, party: Aggregator, on_ready: Callable[[Aggregator], None] | None
+) -> None:
+    """Work with the other aggregator, once it is connected."""
+    await met.all_here()
+    _log.info("%s is ready", met.node.name)
+    if on_ready is not None:
+        on_ready(party)
+    await met.stay(party.run() if isinstance(party, LeaderParty) else party.failure())
+
+
+async def _first_end(
+    takes_part: Coroutine[Any, Any, None], party: Aggregator, intake: Intake | None
+) -> None:
+    """Work until something fails, also before the other aggregator is there; raise the error."""
+    work = [takes_part, party.failure()]
     if intake is not None:
         work.append(intake.failure())
     tasks = [asyncio.ensure_future(each) for each in work]

@@ -48,7 +48,8 @@ BODIES_BYTES_MAX: Final = 64 << 20
 # line needs a second or two.
 HANDSHAKE_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 15.0
-# A body arrives within this time, and in proportion to its size on slow lines.
+# A body gets this time, and more in proportion to what has arrived: a client that sends nothing
+# keeps no memory from others, however long its report is.
 BODY_SECONDS: Final = 15.0
 BODY_BYTES_PER_SECOND: Final = 1 << 14
 # A client that sends more than it may gets this time to read why, before its connection ends.
@@ -283,16 +284,10 @@ class UploadServer:
         try:
             async with asyncio.timeout(self._body_seconds):
                 await self._bodies.acquire()
-                try:
-                    body = await _read(request, limit)
-                except BaseException:
-                    self._bodies.release()
-                    raise
         except TimeoutError:
-            detail = f"the report did not arrive within {self._body_seconds:.0f} s"
-            raise _Refused(HTTPStatus.REQUEST_TIMEOUT, detail=detail, closes=True) from None
+            raise _too_slow() from None
         try:
-            yield body
+            yield await _read(request, limit)
         finally:
             self._bodies.release()
 
@@ -381,16 +376,26 @@ _http_log.addFilter(_NoStrangers())
 
 
 async def _read(request: web.BaseRequest, limit: int) -> bytes:
-    """Return the body of a request, and stop reading at a limit in bytes."""
+    """Return the body of a request; stop reading at a limit in bytes, or if it is too slow."""
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
-    body = bytearray()
-    async for piece in request.content.iter_any():
-        body += piece
-        if len(body) > limit:
-            raise _too_large(limit)
+    body, began = bytearray(), asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(BODY_SECONDS) as due:
+            async for piece in request.content.iter_any():
+                body += piece
+                if len(body) > limit:
+                    raise _too_large(limit)
+                due.reschedule(began + BODY_SECONDS + len(body) / BODY_BYTES_PER_SECOND)
+    except TimeoutError:
+        raise _too_slow() from None
     return bytes(body)
+
+
+def _too_slow() -> _Refused:
+    detail = "the report did not arrive in time"
+    return _Refused(HTTPStatus.REQUEST_TIMEOUT, detail=detail, closes=True)
 
 
 def _too_large(limit: int) -> _Refused:

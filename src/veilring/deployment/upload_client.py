@@ -1,7 +1,8 @@
 """A client's requests to the aggregators of a verified sum, over HTTPS (DAP-09, section 4.4).
 
-A report whose upload was not answered may be stored already. So the same bytes are sent again, and
-count once; a new report of the same measurement would count twice.
+A report whose upload was not answered, or was refused by a leader that lies, may be stored already.
+So the same report is sent again, and counts once; a new one of the same measurement would count
+twice, and cost its ε twice.
 """
 
 import asyncio
@@ -18,7 +19,13 @@ from numpy.typing import ArrayLike
 from veilring.deployment.upload import PROBLEM_MEDIA_TYPE, URN
 from veilring.errors import FrameError, HandshakeError
 from veilring.extras import name_missing_extras
-from veilring.protocols.prio.client import Recipients, choose_config, make_report
+from veilring.protocols.prio.client import (
+    Recipients,
+    Sharded,
+    choose_config,
+    seal_report,
+    shard_report,
+)
 from veilring.protocols.prio.dap import (
     CONFIGS_MEDIA_TYPE,
     REPORT_MEDIA_TYPE,
@@ -103,33 +110,30 @@ class Uploader:
     async def report(self, measurement: ArrayLike, *, now: float, generator: Generator) -> None:
         """Report one measurement. Once this returns, the leader has stored it.
 
-        If the leader refuses its key as outdated, the measurement is reported to the new key; but
-        only after a single attempt, since an earlier one may have been stored.
+        If the leader refuses its key as outdated, the same report is sealed to the new key: a
+        leader that lies, and keeps both, can have only one counted. After several attempts, the
+        report may have been stored, and is not sent again.
 
         Args:
-            measurement: See `make_report`.
+            measurement: See `shard_report`.
             now: The time in seconds since 1970 (UTC).
-            generator: See `make_report`.
+            generator: See `shard_report`.
 
         Raises:
             HandshakeError: If an aggregator cannot be reached, or does not answer as one.
             ReportRefused: If the leader refuses the report.
             InputError: If the measurement is out of range.
         """
-        refused = await self._report(measurement, now, generator)
+        sharded = shard_report(self.task, self._prio, measurement, now=now, generator=generator)
+        refused = await self._report(sharded, generator)
         if refused is not None:
-            refused = await self._report(measurement, now, generator)
+            refused = await self._report(sharded, generator)
         if refused is not None:
             raise refused
 
-    async def _report(
-        self, measurement: ArrayLike, now: float, generator: Generator
-    ) -> ReportRefused | None:
-        """Report one measurement; return the refusal if a new report may follow."""
-        recipients = await self.fetch_recipients()
-        report = make_report(
-            self.task, self._prio, recipients, measurement, now=now, generator=generator
-        )
+    async def _report(self, sharded: Sharded, generator: Generator) -> ReportRefused | None:
+        """Upload a report; return the refusal if it may be sealed to another key."""
+        report = seal_report(self.task, sharded, await self.fetch_recipients(), generator)
         refused, attempts = await self._send(report.encode())
         if refused is not None and (refused.problem != Problem.OUTDATED_CONFIG or attempts > 1):
             raise refused

@@ -1,17 +1,27 @@
 """A leader and its helper: each report once, batches that agree, and one noise for one price."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, seeded
 from tests.protocols.prio.reporting import CLOSES, Pair, add, forged, make_task, uploads_of
 
-from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.errors import InputError, ProtocolViolation, StoreFailed, Tampered
 from veilring.privacy.noise import discrete_laplace_pmf
 from veilring.privacy.statefile import open_state_file
+from veilring.protocols.prio import aggregator
+from veilring.protocols.prio.aggregator import exchange_reports
 from veilring.protocols.prio.messages import Verdict
-from veilring.protocols.prio.release import half_width, noise_of, open_total, promise_of
-from veilring.protocols.prio.scheme import norm_of
+from veilring.protocols.prio.release import (
+    half_width,
+    noise_of,
+    open_total,
+    promise_of,
+    require_room,
+)
+from veilring.protocols.prio.scheme import norm_of, scheme_of
 from veilring.protocols.prio.store import SHARES, ShareStore, digest_ids
 from veilring.protocols.prio.task import Vdaf
 from veilring.protocols.requests import RequestRefusal, RequestVerdict
@@ -74,8 +84,8 @@ def test_batches_have_the_minimum() -> None:
 
 
 def test_last_batch_closes_at_the_end() -> None:
-    """At the end of the task, a batch closes with any number of reports."""
-    pair = Pair.of(make_task())
+    """At the end of the task, a batch with noise closes with any number of reports."""
+    pair = Pair.of(make_task(epsilon=30.0))
     add(pair, [3], seeded("clients"))
     pair.verify()
     assert not pair.leader.is_due()
@@ -83,6 +93,35 @@ def test_last_batch_closes_at_the_end() -> None:
     assert pair.leader.is_due()
     pair.close()
     assert pair.total() == [0, 0, 0, 1, 0]
+
+
+def test_exact_totals_are_never_of_few_reports() -> None:
+    """Without noise no batch below the minimum closes, also at the end, whatever a leader says."""
+    pair = Pair.of(make_task(minimum=2))
+    add(pair, [3], seeded("clients"))
+    pair.verify()
+    pair.time = CLOSES
+    assert not pair.leader.is_due()
+    with pytest.raises(ProtocolViolation, match="a batch of 1 reports; the minimum is 2"):
+        pair.close()
+    assert pair.helper.store.batch(0) is None
+
+
+@pytest.mark.parametrize(("claimed", "time"), [(2, 0), (3, 0), (1, CLOSES)])
+def test_claimed_number_of_reports_is_checked(claimed: int, time: int) -> None:
+    """A leader that gives a small batch, or an empty one, another number of reports is named."""
+    pair = Pair.of(make_task(minimum=2, epsilon=1.0))
+    add(pair, [0, 1, 2], seeded("clients"))
+    pair.verify()
+    pair.time = time
+    kept = pair.helper.store.pool()[: claimed - 1]
+    later = set(pair.helper.store.pool()) - set(kept)
+    message = pair.leader.propose().message.model_copy(
+        update={"reports": claimed, "digests": digest_ids(kept), "later": b"".join(later)}
+    )
+    with pytest.raises(ProtocolViolation, match=f"{claimed - 1} reports as one of {claimed}"):
+        pair.helper.consider(message, "leader")
+    assert pair.helper.store.batch(0) is None
 
 
 def test_forged_reports_are_refused_and_counted() -> None:
@@ -111,13 +150,25 @@ def test_malformed_shares_are_refused() -> None:
 
 
 def test_times_are_checked_by_the_helper() -> None:
-    """A report after the end of the task, or of a time far ahead, is refused by the helper, too."""
+    """A report after the end of the task is refused by the helper, too."""
     pair = Pair.of(make_task(minimum=9))
-    first, second = uploads_of(pair.task, np.array([1, 2]), seeded("clients"))
-    pair.leader.store.add([first._replace(time=CLOSES), second._replace(time=CLOSES - 60)])
+    (late,) = uploads_of(pair.task, np.array([1]), seeded("clients"))
+    pair.leader.store.add([late._replace(time=CLOSES)])
     assert pair.verify() == 0
-    assert pair.leader.store.counts() == {Verdict.LATE: 1, Verdict.EARLY: 1}
+    assert pair.leader.store.counts() == {Verdict.LATE: 1}
     assert pair.helper.store.counts() == {}
+
+
+def test_no_report_is_lost_to_a_slow_clock() -> None:
+    """A report that is too early for the helper waits until the clocks agree; others count."""
+    pair = Pair.of(make_task(minimum=9))
+    first, early = uploads_of(pair.task, np.array([1, 2]), seeded("clients"))
+    pair.leader.store.add([first, early._replace(time=1200)])
+    with pytest.raises(ProtocolViolation, match="compare the clocks of both"):
+        pair.verify()
+    assert pair.leader.store.counts() == {Verdict.ACCEPTED: 1, Verdict.WAITING: 1}
+    pair.time = 1200
+    assert pair.verify() == 1
 
 
 def test_reports_of_a_lost_leader_are_left_out() -> None:
@@ -139,7 +190,7 @@ def test_reports_of_a_lost_leader_are_left_out() -> None:
 
 def test_reports_that_wait_are_for_a_later_batch() -> None:
     """A report that only the helper has accepted, and still waits at its leader, counts later."""
-    pair = Pair.of(make_task(minimum=2))
+    pair = Pair.of(make_task(minimum=2, epsilon=1.0))
     early = add(pair, [1, 2], seeded("clients"))
     exchange = pair.leader.prepare()
     assert exchange is not None
@@ -276,6 +327,25 @@ def test_exhausted_budget_opens_nothing() -> None:
     assert again.total is None
 
 
+@pytest.mark.parametrize(
+    ("damage", "values"),
+    [
+        ("UPDATE outputs SET share = ? WHERE number = 1", (b"\xff" * 80,)),
+        ("DELETE FROM outputs WHERE number = 1", ()),
+    ],
+)
+def test_damaged_shares_are_not_added(damage: str, values: tuple[bytes, ...]) -> None:
+    """If a share of a batch is missing or beyond the field, nothing is released or charged."""
+    pair = Pair.of(make_task(minimum=2, epsilon=1.0))
+    add(pair, [0, 1], seeded("clients"))
+    pair.verify()
+    pair.close()
+    with pair.leader.store.transaction() as db:
+        db.execute(damage, values)
+    with pytest.raises(StoreFailed, match="1 shares of batch 0 are missing or damaged"):
+        pair.share("leader")
+
+
 def test_shares_of_different_batches_are_not_added() -> None:
     """Shares of totals of different reports name both aggregators."""
     pair = Pair.of(make_task(minimum=1))
@@ -288,6 +358,62 @@ def test_shares_of_different_batches_are_not_added() -> None:
         open_total(
             prio, pair.share("leader", 0), pair.share("helper", 1), names=("leader", "helper")
         )
+
+
+def test_a_share_beyond_the_field_names_its_sender() -> None:
+    """A share of a total with a number above the modulus names the aggregator that sent it."""
+    pair = Pair.of(make_task(minimum=1))
+    add(pair, [1], seeded("clients"))
+    pair.verify()
+    pair.close()
+    share = pair.share("helper")
+    bad = share.model_copy(update={"entries": np.full_like(share.entries, 255)})
+    with pytest.raises(ProtocolViolation, match="helper broke the protocol"):
+        open_total(pair.leader.prio, pair.share("leader"), bad, names=("leader", "helper"))
+
+
+@pytest.mark.parametrize(
+    ("bits", "minimum", "epsilon", "fits"),
+    [
+        (39, (1 << 24) - 99, None, True),
+        (40, 1 << 23, None, False),
+        (39, (1 << 24) - 99, 0.5, False),
+    ],
+)
+def test_a_total_that_may_not_open_is_refused(
+    bits: int, minimum: int, epsilon: float | None, fits: bool
+) -> None:
+    """A task is refused if its reports and their noise may exceed half of the modulus."""
+    vdaf = Vdaf(kind="sumvec64", bits=bits, length=1, chunk_length=6, proofs=2)
+    task = make_task(vdaf, minimum=minimum, epsilon=epsilon)
+    expected = nullcontext() if fits else pytest.raises(InputError, match="smaller minimum")
+    with expected:
+        require_room(task, scheme_of(vdaf))
+
+
+def test_wide_reports_are_verified_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exchange is bounded by the memory for its shares, but takes at least one report."""
+    pair = Pair.of(make_task(minimum=9))
+    add(pair, [0, 1, 2], seeded("clients"))
+    share = pair.leader.prio.input_share_sizes[0]
+    for room, reports in [(2 * share, 2), (share // 2, 1)]:
+        monkeypatch.setattr(aggregator, "EXCHANGE_BYTES_MAX", room)
+        exchange = pair.leader.prepare()
+        assert exchange is not None
+        assert len(exchange.numbers) == reports
+    monkeypatch.undo()
+    whole = pair.leader.prepare()
+    assert whole is not None
+    monkeypatch.setattr(aggregator, "EXCHANGE_BYTES_MAX", 2 * share)
+    with pytest.raises(ProtocolViolation, match="sent 3 reports at once"):
+        pair.helper.answer(whole.message, "leader")
+
+
+def test_a_proof_that_no_frame_holds_is_refused() -> None:
+    """A task whose proofs are too large between the aggregators is refused."""
+    wide = scheme_of(Vdaf(kind="histogram", length=200_000, chunk_length=100_000))
+    with pytest.raises(InputError, match="smaller chunk_length"):
+        exchange_reports(wide, 100)
 
 
 @pytest.mark.parametrize(
@@ -348,4 +474,13 @@ def test_promise_is_one_aggregators() -> None:
     assert promise.guarantee == "ε = 0.5 for each batch (pure ε-DP)"
     assert "changes a total by at most 15" in promise.note
     assert "a person" in promise.paragraph("prio")
-    assert promise_of(make_task()).guarantee == "no ε: totals are exact"
+
+
+def test_promise_of_exact_totals_is_weaker() -> None:
+    """Without noise nothing is promised against a collector in league with others."""
+    promise = promise_of(make_task(minimum=50))
+    assert promise.guarantee == "no ε: totals are exact"
+    assert promise.adjacency == ""
+    assert "together" not in promise.against
+    assert "no batch has fewer reports than 50" in promise.note
+    assert "learns a report exactly" in promise.note

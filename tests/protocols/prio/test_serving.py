@@ -15,10 +15,10 @@ from tests.protocols.prio.reporting import Pair, add, forged, make_task, uploads
 
 from veilring.errors import BudgetExhausted, NotReady, SessionAborted, StoreFailed
 from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
-from veilring.nodes.service import Service, run_inline
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.service import Service, opening, run_inline
 from veilring.protocols.prio import aggregator
-from veilring.protocols.prio.messages import Verdict
+from veilring.protocols.prio.messages import BatchState, CollectBatch, Verdict
 from veilring.protocols.prio.release import open_total
 from veilring.protocols.prio.serving import (
     AGGREGATE,
@@ -142,6 +142,29 @@ async def test_only_the_collector_and_the_leader_are_answered() -> None:
             await stranger.catch_up()
     assert set(all_of.leader.offers()) == {COLLECT}
     assert set(all_of.helper.offers()) == {COLLECT, AGGREGATE}
+
+
+async def ask_absurdly(party: Party) -> None:
+    """Ask for a batch whose number does not fit into a state file, as no honest collector can."""
+    (aggregator,) = party.peers
+    party.round(1)
+    request = CollectBatch(number=0).model_copy(update={"number": 1 << 63})
+    await party.send(aggregator, request)
+    await party.receive(BatchState, sender=aggregator, due=2)
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+async def test_a_batch_that_cannot_exist_harms_nobody(name: str) -> None:
+    """A collector that asks for an absurd batch is refused, and the aggregator goes on."""
+    pair = Pair.of(make_task(minimum=1))
+    add(pair, [1], seeded("clients"))
+    async with served(pair) as all_of:
+        await all_of.leader.catch_up()
+        role = opening(ask_absurdly, COLLECT, TERMS)
+        with pytest.raises(SessionAborted, match="ProtocolViolation"):
+            await all_of.nodes["collector"].run(role, b"s" * 16, Parties(("collector", name)))
+        assert await all_of.collect(name, (1 << 63) - 1) == Collected(1, None)
+        assert await all_of.total() == [0, 1, 0, 0, 0]
 
 
 async def test_an_exhausted_budget_is_told_to_the_collector() -> None:

@@ -12,8 +12,14 @@ refused them, or verifies them again for a later batch. Nothing is opened before
 
 **Liars.** A helper that denies a report that it has accepted, or answers what no honest helper
 answers, is named, and the batch stays closed. So is a leader that proposes reports which the helper
-has not accepted, that changes the verification key, or that proposes fewer than the minimum before
-the end of the task. Either aggregator can change the total unnoticed, by its own share of it.
+has not accepted, that changes the verification key, or that proposes fewer than the minimum, unless
+the task has ended and its totals have noise. Either aggregator can change the total unnoticed, by
+its own share of it.
+
+The leader draws the key, and may have seen reports before, which the draft forbids. It gains
+nothing by that: only the helper sees both preparation shares, and it refuses a falsified one
+whatever the report is, since random seeds hide the wires at each point that it allows. The helper,
+which sees both, cannot choose the key.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,6 +31,7 @@ import numpy as np
 
 from veilring.arrays import Ints
 from veilring.errors import ProtocolViolation
+from veilring.privacy.checks import require_that
 from veilring.protocols.prio.algorithm.prio3 import Preparation, Prio3
 from veilring.protocols.prio.messages import (
     ANSWERS,
@@ -57,9 +64,12 @@ LEADER, HELPER = range(2)
 
 EXCHANGE_REPORTS_MAX: Final = 4096
 """The maximum number of reports that are verified in one exchange."""
+EXCHANGE_BYTES_MAX: Final = 64 << 20
+"""The maximum size of the leader's shares in one exchange, unless one share is larger."""
 _IDS_MAX: Final = EXCHANGE_REPORTS_MAX  # of reports that the helper has yet to refuse, a message
 _ROOM: Final = CONTENT_BYTES_MAX - _IDS_MAX * ID_BYTES - KEY_BYTES
 _LISTED_MAX: Final = _ROOM // ID_BYTES - PARTS
+_RESTORED: Final = "; after an older state of either aggregator was restored, begin a new task"
 _SIZE_BYTES: Final = 4  # of an encrypted share's size
 _TIME_BYTES: Final = 8
 
@@ -83,8 +93,16 @@ class Counting:
     now: Callable[[], float]
 
     def has_ended(self, slack: float = 0.0) -> bool:
-        """Return whether no further report is accepted, so that a batch may be small."""
+        """Return whether no further report is accepted."""
         return self.task.closes is not None and self.now() + slack >= self.task.closes
+
+    def fewest(self, slack: float = 0.0) -> int:
+        """Return the smallest number of reports of a batch now.
+
+        After the end, noise alone protects a report. Exact totals have no noise.
+        """
+        is_free = self.has_ended(slack) and self.task.epsilon is not None
+        return 1 if is_free else self.task.minimum
 
 
 def _row_bytes(prio: Prio3, sealed: int) -> int:
@@ -94,12 +112,23 @@ def _row_bytes(prio: Prio3, sealed: int) -> int:
 
 
 def exchange_reports(prio: Prio3, sealed: int) -> int:
-    """Return the maximum number of reports of one exchange.
+    """Return the maximum number of reports of one exchange, which bounds the memory that it takes.
 
     Args:
         sealed: The size in bytes of each encrypted share.
+
+    Raises:
+        InputError: If no report fits a frame.
     """
-    return max(1, min(EXCHANGE_REPORTS_MAX, _ROOM // _row_bytes(prio, sealed)))
+    row = _row_bytes(prio, sealed)
+    require_that(
+        row <= _ROOM,
+        "chunk_length",
+        f"the proof of a report takes {row:,} bytes between the aggregators, and {_ROOM:,} fit;"
+        " use a smaller chunk_length",
+    )
+    wide = max(1, EXCHANGE_BYTES_MAX // prio.input_share_sizes[LEADER])
+    return min(EXCHANGE_REPORTS_MAX, _ROOM // row, wide)
 
 
 class Exchange(NamedTuple):
@@ -171,8 +200,11 @@ class Leader(Counting):
     def finish(self, exchange: Exchange, answer: PreparedReports, helper: str) -> int:
         """Store the verdicts on reports, and return the number of those that were accepted.
 
+        Reports that the helper finds too early wait, since their clients were told that they are
+        stored: its clock is behind, or this one is ahead.
+
         Raises:
-            ProtocolViolation: If no honest helper answers so.
+            ProtocolViolation: If no honest helper answers so, or the clocks differ too much.
         """
         verdicts = [Verdict(each) for each in answer.verdicts.tolist() if each in ANSWERS]
         accepted = np.flatnonzero(answer.verdicts == Verdict.ACCEPTED)
@@ -188,12 +220,17 @@ class Leader(Counting):
         shares = self.prio.field.encode(outputs)
         settled = list[tuple[int, Verdict, bytes]]()
         for n, (number, verdict) in enumerate(zip(exchange.numbers, verdicts, strict=True)):
+            if verdict == Verdict.EARLY:
+                continue
             is_disputed = verdict == Verdict.ACCEPTED and not valid[n]
             found = Verdict.DISPUTED if is_disputed else verdict
             share = shares[n].tobytes() if found == Verdict.ACCEPTED else b""
             settled.append((number, found, share))
         self.store.settle(settled)
         self.store.disown(exchange.disowned)
+        if len(settled) < len(verdicts):
+            said = "finds reports of a time far ahead; compare the clocks of both aggregators"
+            raise ProtocolViolation(helper, said)
         return sum(verdict == Verdict.ACCEPTED for _, verdict, _ in settled)
 
     def has_proposed(self) -> bool:
@@ -202,11 +239,10 @@ class Leader(Counting):
         return last is not None and not last.agreed
 
     def is_due(self) -> bool:
-        """Return whether a batch closes now: it is full, or the task has ended."""
+        """Return whether a batch closes now: it is full, or the task with its noise has ended."""
         if self.has_proposed():
             return True
-        accepted = self.store.count(Verdict.ACCEPTED)
-        return accepted >= (1 if self.has_ended() else self.task.minimum)
+        return self.store.count(Verdict.ACCEPTED) >= self.fewest()
 
     def propose(self, others: Sequence[bytes] = (), later: Sequence[bytes] = ()) -> Proposal:
         """Fix the next batch, and return what to send to the helper.
@@ -243,16 +279,15 @@ class Leader(Counting):
         left_out = {*self.store.ids_of(number), *proposal.later}
         others = [each for each in split_ids(answer.ids, helper) if each not in left_out]
         if not others:
-            said = f"denies reports of batch {number} that it has accepted"
+            said = f"denies reports of batch {number} that it has accepted{_RESTORED}"
             raise ProtocolViolation(helper, said)
         return self.propose(others, proposal.later)
 
     def _next_uploads(self, flying: Sequence[int]) -> dict[int, Upload]:
         """Return the next reports of one exchange, after refusing those of a wrong size."""
         lacking = self.task.minimum - self.store.count(Verdict.ACCEPTED) - len(flying)
-        if self.has_ended():
-            lacking = EXCHANGE_REPORTS_MAX
-        most = max(0, min(lacking, EXCHANGE_REPORTS_MAX))
+        most = exchange_reports(self.prio, 0)
+        most = most if self.has_ended() else max(0, min(lacking, most))
         uploads = self.store.waiting(most, max(flying, default=0))
         sizes = self.prio.public_share_size, self.prio.input_share_sizes[LEADER]
         wrong = [n for n, each in uploads.items() if (len(each.public), len(each.share)) != sizes]
@@ -311,19 +346,24 @@ class Helper(Counting):
         batch = self.store.batch(message.number)
         if batch is not None:
             if (batch.reports, batch.digest) != (message.reports, digest_of(message.digests)):
-                raise ProtocolViolation(leader, f"has changed batch {message.number}")
+                raise ProtocolViolation(leader, f"has changed batch {message.number}{_RESTORED}")
             return BatchAnswer(agreed=True, ids=b"")
         last = self.store.last_batch()
         if message.number != (0 if last is None else last.number + 1):
-            raise ProtocolViolation(leader, f"proposed batch {message.number} before its turn")
-        if message.reports < self.task.minimum and not self.has_ended(CLOCK_SKEW_SECONDS):
+            said = f"proposed batch {message.number} before its turn{_RESTORED}"
+            raise ProtocolViolation(leader, said)
+        fewest = self.fewest(CLOCK_SKEW_SECONDS)
+        if message.reports < fewest:
             said = f"proposed a batch of {message.reports} reports; the minimum is"
-            raise ProtocolViolation(leader, f"{said} {self.task.minimum}")
+            raise ProtocolViolation(leader, f"{said} {fewest}")
         self.store.disown(split_ids(message.disowned, leader))
         later = set(split_ids(message.later, leader))
         ids = [each for each in self.store.pool() if each not in later]
         differ = (digest_ids(ids) != message.digests).any(axis=1)
         if not differ.any():
+            if len(ids) != message.reports:  # which would be a way around the minimum
+                said = f"proposed a batch of {len(ids)} reports as one of"
+                raise ProtocolViolation(leader, f"{said} {message.reports}")
             self.store.fix(message.number, ids)
             return BatchAnswer(agreed=True, ids=b"")
         listed = [each for each in ids if differ[each[0]]]
@@ -337,7 +377,7 @@ class Helper(Counting):
         counts = (len(message.times), len(message.sealed_sizes))
         if shapes != tuple((count, width) for width in widths) or counts != (count, count):
             raise ProtocolViolation(leader, "sent reports whose parts do not fit each other")
-        if count > EXCHANGE_REPORTS_MAX:
+        if count > exchange_reports(self.prio, 0):
             raise ProtocolViolation(leader, f"sent {count} reports at once")
         ids = [each.tobytes() for each in message.ids]
         if len(set(ids)) != count:

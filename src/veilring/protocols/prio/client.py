@@ -43,16 +43,18 @@ def choose_config(configs: Iterable[HpkeConfig]) -> HpkeConfig:
     )
 
 
-def make_report(
-    task: Task,
-    prio: Prio3,
-    recipients: Recipients,
-    measurement: ArrayLike,
-    *,
-    now: float,
-    generator: Generator,
-) -> Report:
-    """Return the report of one measurement (DAP-09, section 4.4.2).
+class Sharded(NamedTuple):
+    """A report before its shares are sealed."""
+
+    metadata: Metadata
+    public_share: bytes
+    shares: tuple[bytes, bytes]
+
+
+def shard_report(
+    task: Task, prio: Prio3, measurement: ArrayLike, *, now: float, generator: Generator
+) -> Sharded:
+    """Return the shares of one measurement (DAP-09, section 4.4.2).
 
     Args:
         prio: The scheme of the task.
@@ -67,12 +69,36 @@ def make_report(
     report_id = generator.bytes(REPORT_ID_BYTES)
     rand = generator.bytes(prio.rand_size)
     rows = (np.frombuffer(each, np.uint8)[np.newaxis] for each in (report_id, rand))
-    public, shares = prio.shard(np.asarray(measurement)[np.newaxis], *rows)
+    public, (leader, helper) = prio.shard(np.asarray(measurement)[np.newaxis], *rows)
     metadata = Metadata(report_id, int(now) // task.time_precision * task.time_precision)
-    public_share = public[0].tobytes()
+    return Sharded(metadata, public[0].tobytes(), (leader[0].tobytes(), helper[0].tobytes()))
+
+
+def seal_report(
+    task: Task, sharded: Sharded, recipients: Recipients, generator: Generator
+) -> Report:
+    """Return a report to upload.
+
+    A report that is sealed again, to other keys, is the same report: a helper counts one of them.
+    """
+    metadata, public_share, shares = sharded
     aad = share_aad(task.task_id, metadata, public_share)
     leader, helper = (
-        seal_share(config, role, aad, share[0].tobytes(), ephemeral=generator.bytes(KEY_BYTES))
+        seal_share(config, role, aad, share, ephemeral=generator.bytes(KEY_BYTES))
         for config, role, share in zip(recipients, RECIPIENTS, shares, strict=True)
     )
     return Report(metadata, public_share, leader, helper)
+
+
+def make_report(
+    task: Task,
+    prio: Prio3,
+    recipients: Recipients,
+    measurement: ArrayLike,
+    *,
+    now: float,
+    generator: Generator,
+) -> Report:
+    """Return the report of one measurement: see `shard_report`."""
+    sharded = shard_report(task, prio, measurement, now=now, generator=generator)
+    return seal_report(task, sharded, recipients, generator)

@@ -139,6 +139,9 @@ async def sum_verified(
 
     Returns:
         The collector's total, one whole number an entry; none for the others.
+
+    Raises:
+        InputError: If there are too few valid reports for a batch.
     """
     prio = scheme_of(task.vdaf)
     if party.me == roles.collector:
@@ -172,6 +175,9 @@ async def _lead(party: Party, leader: Leader, helper: str) -> int:
     while (exchange := leader.prepare()) is not None:
         await verify_reports(party, exchange, leader, helper=helper, first_round=number)
         number += 2
+    if not leader.is_due():
+        said = f"fewer reports are valid than the {leader.fewest()} of the smallest batch"
+        raise InputError.because(f"{said}; upload more", field="uploads")
     return await close_batch(party, leader.propose(), leader, helper=helper, first_round=number)
 
 
@@ -199,9 +205,8 @@ def open_plain(uploads: Sequence[Upload]) -> list[bytes | None]:
 def summing_cost(task: Task, reports: int, sealed: int | None = None) -> Forecast:
     """Forecast `sum_verified` of valid reports: two rounds an exchange, and three for the batch.
 
-    There are ⌈n / e⌉ exchanges of two messages each, where e is the number of reports of which
-    everything fits a frame, at most `EXCHANGE_REPORTS_MAX`; then two messages for the batch and two
-    shares of the total.
+    There are ⌈n / e⌉ exchanges of two messages each, where e is `exchange_reports`; then two
+    messages for the batch and two shares of the total.
 
     Args:
         sealed: The size in bytes of each share for the helper; by default that of a share that is

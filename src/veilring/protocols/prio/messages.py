@@ -18,7 +18,7 @@ ID_BYTES: Final = 16  # the size of a report id, which is also the nonce (DAP-09
 KEY_BYTES: Final = 16  # the size of a verification key
 AGGREGATORS_FORMAT: Final = 1
 """The version of these messages."""
-_Count = Annotated[int, Field(ge=0)]
+_Count = Annotated[int, Field(ge=0, lt=1 << 63)]  # as large as a state file holds
 _Bytes = Annotated[NDArray[np.uint8], Array("|u1", 2)]
 """Rows of bytes, one for each report."""
 

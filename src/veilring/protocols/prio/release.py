@@ -9,7 +9,7 @@ collected again is the same.
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from sqlite3 import Connection
 from typing import Final
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.random import Generator
 
 from veilring.arrays import Ints
-from veilring.errors import Tampered
+from veilring.errors import InputError, ProtocolViolation, StoreFailed, Tampered
 from veilring.privacy.budgets import Charge
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import require_scale
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.prio.algorithm.fields import Elements
@@ -30,7 +30,7 @@ from veilring.protocols.prio.scheme import entries_of, norm_of
 from veilring.protocols.prio.store import Batch, ShareStore
 from veilring.protocols.prio.task import Task
 from veilring.protocols.promise import Promise, measure_of
-from veilring.protocols.release.algorithm.noise import Sensitivity, SumNoise, Trust
+from veilring.protocols.release.algorithm.noise import ROOM_DEVIATIONS, Sensitivity, SumNoise, Trust
 from veilring.protocols.requests import RequestRefusal, answer_once, content_key
 
 _TRUST: Final = Trust(parties=2, tolerated=1)
@@ -51,10 +51,28 @@ def noise_of(task: Task) -> SumNoise | None:
     return SumNoise("laplace", spread, row, _TRUST)
 
 
+def require_room(task: Task, prio: Prio3) -> None:
+    """Reject a task whose totals of the minimum of reports, with their noise, may be ambiguous.
+
+    Raises:
+        InputError: If they may exceed half of the modulus, beyond which numbers are negative.
+    """
+    noise = noise_of(task)
+    reach = 0 if noise is None else math.ceil(ROOM_DEVIATIONS * noise.deviation())
+    most = task.minimum * prio.circuit.largest + reach
+    require_that(
+        2 * most < prio.field.modulus,
+        "minimum",
+        f"a total of {task.minimum:,} reports and its noise may reach {most:.2g}, and the field of"
+        f" {task.vdaf.kind} holds {prio.field.modulus / 2:.2g}: use a smaller minimum or fewer"
+        " bits, or the field of 128 bits",
+    )
+
+
 def promise_of(task: Task) -> Promise:
     """Return the guarantee of each client's report."""
     most = f"{norm_of(task.vdaf):,}"
-    return Promise(
+    promise = Promise(
         protects="each client's report",
         against="one of the aggregators, the collector and all other clients, together",
         threat_model="one honest aggregator: the other one may pool its view with the collector and"
@@ -69,7 +87,21 @@ def promise_of(task: Task) -> Promise:
         note="A report that is not valid is refused, and a valid report changes a total by at most"
         f" {most}. Either aggregator can change a total unnoticed. The number of reports of a batch"
         " is public, and no ε protects it. One report exchanged for another one costs at most twice"
-        " the ε.",
+        " the ε; so does a new report after a refusal, if a leader that lies kept the first.",
+    )
+    if task.epsilon is not None:
+        return promise
+    return replace(
+        promise,
+        against="one of the aggregators, or the collector",
+        threat_model="one honest aggregator: the other one does not share its view with the"
+        " collector",
+        adjacency="",
+        note="Totals are exact, and no batch has fewer reports than"
+        f" {task.minimum:,}. A collector that is in league with an aggregator, or with the other"
+        " clients of a batch, learns a report exactly: with an ε it does not. A report that is not"
+        f" valid is refused, and a valid report changes a total by at most {most}. Either"
+        " aggregator can change a total unnoticed.",
     )
 
 
@@ -134,7 +166,7 @@ class Releases:
             key = content_key("batch", content)
 
             def write(db: Connection) -> None:
-                self.store.write_total(batch.number, self._total(batch.number), db)
+                self.store.write_total(batch.number, self._total(batch), db)
                 if count is not None:
                     count(db)
 
@@ -157,13 +189,17 @@ class Releases:
             number=batch.number, reports=batch.reports, digest=batch.digest, entries=entries
         )
 
-    def _total(self, number: int) -> bytes:
+    def _total(self, batch: Batch) -> bytes:
         """Add the noise to the sum of the output shares of a batch."""
-        field = self.prio.field
+        field, added = self.prio.field, 0
         total = self._encoded(self._drawn())
-        for shares in self.store.output_shares(number, self.prio.aggregate_share_size):
-            outputs, counted = field.decode(shares)
-            total = field.add(total, self.prio.aggregate(outputs, counted))
+        for shares in self.store.output_shares(batch.number, self.prio.aggregate_share_size):
+            outputs, canonical = field.decode(shares)
+            total = field.add(total, self.prio.aggregate(outputs, canonical))
+            added += int(canonical.sum())
+        if added != batch.reports:
+            missing = batch.reports - added
+            raise StoreFailed(f"{missing} shares of batch {batch.number} are missing or damaged")
         return self.prio.encode_aggregate(total)
 
     def _encoded(self, noise: Ints) -> Elements:
@@ -191,9 +227,17 @@ def open_total(
 
     Raises:
         Tampered: If the shares are of different batches; it names both aggregators.
+        ProtocolViolation: If a share is not of the field.
     """
     same = (leader.number, leader.reports, leader.digest)
     if same != (helper.number, helper.reports, helper.digest):
         raise Tampered(names, "sent shares of totals of different reports")
-    shares = [prio.decode_aggregate(each.entries.tobytes()) for each in (leader, helper)]
+    shares = [_decoded(prio, *each) for each in zip((leader, helper), names, strict=True)]
     return prio.unshard(shares, leader.reports)
+
+
+def _decoded(prio: Prio3, share: TotalShare, sender: str) -> Elements:
+    try:
+        return prio.decode_aggregate(share.entries.tobytes())
+    except InputError as error:
+        raise ProtocolViolation(sender, "sent a share of a total beyond the field") from error

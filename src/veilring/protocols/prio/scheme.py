@@ -26,10 +26,10 @@ def scheme_of(vdaf: Vdaf) -> Prio3:
 
 def norm_of(vdaf: Vdaf) -> int:
     """Return the maximum L1 norm by which one valid report changes a total."""
-    largest = 1 if vdaf.bits is None else (1 << vdaf.bits) - 1
-    return largest * entries_of(vdaf) if vdaf.kind.startswith("sumvec") else largest
+    circuit = scheme_of(vdaf).circuit
+    return circuit.largest * (circuit.output_length if vdaf.kind.startswith("sumvec") else 1)
 
 
 def entries_of(vdaf: Vdaf) -> int:
     """Return the number of entries of a total."""
-    return vdaf.length or 1
+    return scheme_of(vdaf).output_length

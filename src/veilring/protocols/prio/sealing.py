@@ -37,6 +37,7 @@ from veilring.protocols.prio.hpke import (
     KEY_BYTES,
     TAG_BYTES,
     PrivateKey,
+    is_public_key,
     open_sealed,
     seal,
 )
@@ -183,7 +184,7 @@ def _read_share(plaintext: bytes) -> bytes:
 def is_supported(config: HpkeConfig) -> bool:
     """Return whether shares can be sealed to a configuration here."""
     algorithms = (config.kem_id, config.kdf_id) == (KEM, KDF) and config.aead_id in AEADS
-    return algorithms and len(config.public_key) == KEY_BYTES
+    return algorithms and is_public_key(config.public_key)
 
 
 def seal_share(
@@ -195,9 +196,6 @@ def seal_share(
         config: One that is supported.
         aad: See `share_aad`.
         ephemeral: 32 random bytes, used for this share only.
-
-    Raises:
-        ValueError: If the public key is not a point of large order.
     """
     plaintext = PlaintextShare(share).encode()
     info, aead = share_info(recipient), config.aead_id

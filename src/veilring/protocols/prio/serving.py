@@ -115,7 +115,7 @@ class Aggregator:
     def _release(
         self, number: int, collector: str, session: bytes
     ) -> tuple[BatchState, TotalShare | None]:
-        store, price = self.releases.store, self.releases.price
+        store = self.releases.store
         last, batch = store.last_batch(), store.batch(number)
         if batch is not None and not batch.agreed:
             batch = None
@@ -125,12 +125,8 @@ class Aggregator:
             batches=0 if last is None else last.number + last.agreed,
         )
         new = int(batch is not None and batch.total is None)
-        asked = Asked(
-            *(collector, new, price if new else 0.0),
-            service=COLLECT,
-            session=session,
-            request=self.releases.request(number),
-        )
+        known = self.releases.request(number)
+        asked = Asked(collector, new, service=COLLECT, session=session, request=known)
         with self.admission(asked) as admitted:
             if batch is None:
                 return state, None

@@ -50,7 +50,7 @@ CREATE TABLE batches (
 ) STRICT;
 """,
     sealed=("aggregation", "uploads", "inputs", "outputs", "batches"),
-    loss="acknowledged reports are lost, and reports that were counted can be counted again",
+    loss="acknowledged reports are lost, and counted ones can be counted again, with other noise",
     log_bytes_max=64 << 20,
 )
 """The section of a state file with the reports of an aggregator."""

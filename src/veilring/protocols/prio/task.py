@@ -17,18 +17,17 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from veilring.config import Section, scenario_error
 from veilring.errors import InputError
 from veilring.protocols.digests import canonical_json
+from veilring.protocols.prio.algorithm.circuits import BITS_MAX, LENGTH_MAX
 
 TASK_ID_BYTES: Final = 32  # DAP-09, section 4.2: the size of SHA-256
 # DAP-09, section 4: `opaque Url<1..2^16-1>`; no address of a server is as long as this.
 URL_BYTES_MAX: Final = 1 << 11
-# One share of this length is some 50 MB: a task that needs more is a mistake.
-ENTRIES_MAX: Final = 1 << 20
 CLOCK_SKEW_SECONDS: Final = 300
 """A report may be of a time so far ahead of the leader's clock (DAP-09, section 4.4.2)."""
 TIME_MAX: Final = 1 << 40
 """Later times are mistakes; any time below is exact in JavaScript, too."""
 
-_Size = Annotated[int, Field(ge=1, le=ENTRIES_MAX)]
+_Size = Annotated[int, Field(ge=1, le=LENGTH_MAX)]
 _AN_URL: Final = (
     "an https:// address, such as https://leader.example/; on this machine also http://"
 )
@@ -80,7 +79,7 @@ class Vdaf(Section):
     """
 
     kind: Literal["count", "sum", "sumvec", "histogram", "sumvec64"]
-    bits: Annotated[int, Field(ge=1, le=64)] | None = None
+    bits: Annotated[int, Field(ge=1, le=BITS_MAX)] | None = None
     length: _Size | None = None
     chunk_length: _Size | None = None
     proofs: Annotated[int, Field(ge=2, le=255)] | None = None
@@ -123,7 +122,8 @@ class Task(Section):
         vdaf: The kind of the reports.
         time_precision: Clients round the times of their reports down to a multiple of this number
             of seconds.
-        minimum: The smallest number of reports of a batch (`min_batch_size`).
+        minimum: The smallest number of reports of a batch (`min_batch_size`). If totals have noise,
+            batches after the end of the task may be smaller.
         closes: The end of the task, in seconds since 1970 (UTC): no report of this time or a later
             time is accepted (`task_expiration`).
         epsilon: The ε of each report, by the noise of either aggregator alone; without one, totals

@@ -32,6 +32,7 @@ from veilring.protocols.prio.task import CLOCK_SKEW_SECONDS, Task
 
 # After a full disk, clients' reports do not each trigger an immediate retry.
 STORE_PAUSE_SECONDS: Final = 1.0
+_ENDED: Final = "the leader cannot store uploads any more, and has to be started again"
 _log = logging.getLogger("veilring.leader")
 
 
@@ -179,6 +180,8 @@ class Intake:
             StoreFailed: If it could not be stored; the client may send it again.
         """
         upload = self.door.open(message, self._now())
+        if self._running is None or self._running.done():
+            raise StoreFailed(_ENDED)
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((upload, future))
         self._work.set()
@@ -204,6 +207,11 @@ class Intake:
                     future.set_exception(error)
             await asyncio.sleep(STORE_PAUSE_SECONDS)
             return
+        except Exception as error:  # a state file is closed for good once a transaction failed
+            for _, future in [*group, *self._waiting]:
+                if not future.done():
+                    future.set_exception(StoreFailed(_ENDED))
+            raise StoreFailed(f"{_ENDED}: {error}") from error
         for (_, future), each in zip(group, added, strict=True):
             if not future.done():  # its client may be gone
                 future.set_result(each)
