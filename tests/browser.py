@@ -165,11 +165,11 @@ class Browser:
 
 
 @contextmanager
-def open_browser(profile: Path) -> Iterator[Browser]:
-    """Start a browser with the folder of its profile, and end it."""
+def open_browser(profile: Path, *options: str) -> Iterator[Browser]:
+    """Start a browser with the folder of its profile and more options, and end it."""
     assert CHROMIUM is not None
     (their_commands, commands), (answers, their_answers) = os.pipe(), os.pipe()
-    given = [CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}", "about:blank"]
+    given = [CHROMIUM, *_OPTIONS, *options, f"--user-data-dir={profile}", "about:blank"]
     ends = (str(their_commands), str(their_answers))
     process = subprocess.Popen(
         [sys.executable, "-IS", "-c", _TURNED, *ends, *given],

@@ -185,9 +185,12 @@ class UploadServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        admissions = self._listener.admissions
         self._listener.close()
+        await asyncio.gather(*admissions, return_exceptions=True)
         self._server.pre_shutdown()
         await self._server.shutdown(STOP_SECONDS)
+        await self._server.abort()
 
     async def _admit(self, sock: socket.socket, _address: str) -> bool:
         """Open a connection; return whether its handshake succeeded."""
@@ -197,6 +200,7 @@ class UploadServer:
                 sock,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=None if self._tls is None else LINGERING_SECONDS,
             )
         except OSError:
             return False
@@ -311,22 +315,25 @@ class _Server(web.Server):
 
     def __init__(self, handler: Any, **options: Any) -> None:  # noqa: ANN401  (passed on)
         super().__init__(handler, **options)
-        self._open = dict[web.RequestHandler, str]()  # each with its address, the oldest first
+        self._open = dict[web.RequestHandler, asyncio.Transport]()  # the oldest first
         self._busy = set[web.RequestHandler]()
+        self._empty = asyncio.Event()
 
     @override
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         if len(self._open) >= CONNECTIONS_MAX:
-            self._drop_one()
-        self._open[handler] = str((transport.get_extra_info("peername") or [""])[0])
+            self._open.pop(self._dispensable()).abort()
+        self._open[handler] = transport
 
     @override
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
-        self._open.pop(handler, None)
         super().connection_lost(handler, exc)
+        self._open.pop(handler, None)
+        if not self._open:
+            self._empty.set()
 
     @contextmanager
     def busy(self, handler: web.RequestHandler) -> Iterator[None]:
@@ -337,14 +344,23 @@ class _Server(web.Server):
         finally:
             self._busy.discard(handler)
 
-    def _drop_one(self) -> None:
-        """Close the oldest idle connection of the busiest address."""
-        count = Counter(self._open.values())
-        dropped = max(
-            self._open, key=lambda each: (each not in self._busy, count[self._open[each]])
-        )
-        del self._open[dropped]
-        dropped.force_close()
+    async def abort(self) -> None:
+        """End all connections, also those whose client does not say goodbye."""
+        for transport in self._open.values():
+            transport.abort()
+        if self._open:
+            self._empty.clear()
+            await self._empty.wait()
+
+    def _dispensable(self) -> web.RequestHandler:
+        """Return the oldest idle connection of the busiest address."""
+        hosts = {handler: _host_of(transport) for handler, transport in self._open.items()}
+        count = Counter(hosts.values())
+        return max(hosts, key=lambda each: (each not in self._busy, count[hosts[each]]))
+
+
+def _host_of(transport: asyncio.Transport) -> str:
+    return str((transport.get_extra_info("peername") or [""])[0])
 
 
 class _NoStrangers(logging.Filter):

@@ -1,6 +1,7 @@
 """Tasks, keys and reports for tests of the upload, and the totals of what was stored."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -43,24 +44,32 @@ def make_task(vdaf: Vdaf = VDAFS["count"], **given: Any) -> Task:
 
 
 class Aggregators:
-    """The keys, the door and the store of a leader, and the keys of its helper."""
+    """The keys, the door and the store of a leader, and the keys of its helper.
 
-    def __init__(self, task: Task) -> None:
+    Args:
+        state: The leader's state file; by default in memory.
+    """
+
+    def __init__(self, task: Task, state: Path | None = None) -> None:
         self.task, self.prio = task, scheme_of(task.vdaf)
         self.leader = Keyring([make_key(1, b"L" * 32), make_key(9, b"O" * 32, is_retired=True)])
         self.helper = Keyring([make_key(2, b"H" * 32, "ChaCha20-Poly1305")])
         self.door = Door(task, self.prio, self.leader)
-        self.store = ShareStore(open_state_file(None, SHARES, new=True), task)
+        self.store = ShareStore(open_state_file(state, SHARES, new=True), task)
         self._unseal = unseal_with(self.helper, task, self.prio)
 
     def report(self, measurement: Any, seed: int = 0) -> Report:
         """Return the report of a client."""
-        configs = [choose_config(decode_configs(k.advertised)) for k in (self.leader, self.helper)]
         generator = Streams(seed).generator("client")
-        recipients = Recipients(*configs)
         return make_report(
-            self.task, self.prio, recipients, measurement, now=NOW, generator=generator
+            self.task, self.prio, self.configs, measurement, now=NOW, generator=generator
         )
+
+    @property
+    def configs(self) -> Recipients:
+        """The configurations to which clients seal."""
+        rings = (self.leader, self.helper)
+        return Recipients(*(choose_config(decode_configs(each.advertised)) for each in rings))
 
     def stored(self) -> list[Upload]:
         """Return all uploads that the leader has stored."""
