@@ -22,7 +22,6 @@ Korolova, CCS 2014; Yilmaz, Al-Rubaie and Chang 2019.
 import hashlib
 import itertools
 import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -38,24 +37,15 @@ from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
-from veilring.privacy.bounds import NEVER_BITS
+from veilring.privacy.bounds import laplace_sum_max
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import require_scale
 from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, OptimisedUnary
 from veilring.protocols.ldp.algorithm.packing import client_slices
-from veilring.protocols.ldp.algorithm.randomiser import (
-    BITS,
-    FrequencyOracle,
-    Reports,
-    Sums,
-    SurveyEstimate,
-    normal_estimate,
-)
+from veilring.protocols.ldp.algorithm.randomiser import BITS, FrequencyOracle, Reports, Sums
 
 _WEIGHT_BITS: Final = 64
-_SURE: Final = NEVER_BITS * math.log(2)
-_STEPS: Final = 1024  # parts of the mean of a sum: rounding up costs a thousandth
 # 2 MiB of words at a time: the table and the working set stay in the cache
 _CHUNK: Final = 2**18
 # A column's share must leave bits for the outcome, and a table of this size is 1 MiB.
@@ -256,27 +246,6 @@ def _holds(distributions: TableDistributions, steps: Sequence[int], scale: Fract
     )
 
 
-def laplace_sum_max(scale: float | Fraction, count: int) -> int:
-    """Return the maximum sum of absolute values of discrete Laplace noise that ever occurs.
-
-    An absolute value is at most an exponential number of the same scale plus 1, in distribution,
-    since `2 q**k / (1 + q)` is at most `q**(k - 1)` for `q = e**(-1 / scale)`. The sum of `n`
-    exponential numbers of scale 1 is above `n x` with probability `e**(-n (x - 1 - ln(x)))` at
-    most.
-
-    Args:
-        scale: The scale of the noise, above 0.
-        count: The number of values, `n`, at least 1.
-    """
-
-    def is_unseen(above: int) -> bool:
-        x = above / _STEPS  # above 1
-        return x - math.log1p(x) >= _SURE / count
-
-    above = 1 + bisect_left(range(1, math.ceil(2 * _SURE) * _STEPS + 1), x=True, key=is_unseen)
-    return count + math.ceil(Fraction(scale) * count * (1 + Fraction(above, _STEPS)))
-
-
 @dataclass(frozen=True)
 class SymmetricUnary(OptimisedUnary):
     """Each bit is kept with the same probability: `p + q = 1`, half of epsilon per bit."""
@@ -305,8 +274,6 @@ _LEAST_EPSILON: Final = 2.0**-23
 # Tables have noise wider than requested by less than this.
 _WIDER: Final = Fraction(1001, 1000)
 _NUMBER: Final = np.dtype("<i2")
-# sums of this number of light-tailed values are nearly normal
-_NORMAL_CLIENTS: Final = 30
 
 
 @dataclass(frozen=True)
@@ -365,7 +332,7 @@ class SummedHistogram(FrequencyOracle):
         return {"half": self.half, "bound": self.bound, "weights": digest}
 
     @cached_property
-    def _moments(self) -> tuple[float, float, float, float]:
+    def _of_coordinates(self) -> tuple[float, float, float, float]:
         """The mean of another coordinate, the excess of the own one, and both variances."""
         zero, one = self.distributions.mean(0), self.distributions.mean(1)
         idle, own = (float(self.distributions.variance(which)) for which in (0, 1))
@@ -374,12 +341,12 @@ class SummedHistogram(FrequencyOracle):
     @property
     @override
     def influence(self) -> float:
-        return float(2 * self.bound / self._moments[1])
+        return float(2 * self.bound / self._of_coordinates[1])
 
     @override
     def variance(self, frequency: float = 0.0) -> float:
         """Return the exact variance, `8 / epsilon^2` up to the effects of grid and clamping."""
-        _, signal, idle, own = self._moments
+        _, signal, idle, own = self._of_coordinates
         return (idle + frequency * (own - idle)) / signal**2
 
     @property
@@ -413,27 +380,19 @@ class SummedHistogram(FrequencyOracle):
             sums += numbers.sum(axis=0, dtype=np.int64)
         return sums
 
-    @override
-    def rough(self, sums: Sums, clients: int) -> Bools:
-        return np.full(self.entries, clients < _NORMAL_CLIENTS)
-
     @property
     @override
     def _summands(self) -> tuple[int, int]:
         return -self.bound, self.bound
 
     @override
-    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
-        """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, with its normal interval.
-
-        The noise has sixteen bits and light tails, so the normal distribution is accurate from
-        `_NORMAL_CLIENTS` clients on.
-        """
-        zero, signal, _, _ = self._moments
+    def _moments(self, sums: Sums, clients: int) -> tuple[Floats, Floats]:
+        """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, and its variance."""
+        zero, signal, _, _ = self._of_coordinates
         values = (sums / clients - zero) / signal
         slope = self.variance(1.0) - self.variance()
         variance = (self.variance() + slope * np.clip(values, 0.0, 1.0)) / clients
-        return normal_estimate(values, variance, clients, z)
+        return values, variance
 
 
 # A table takes up to half a second and a few MiB; the questions of a survey share an epsilon.

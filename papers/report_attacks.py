@@ -22,13 +22,8 @@ from numpy.typing import NDArray
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import ALARM, proportion_bounds
-from veilring.protocols.ldp.algorithm.means import (
-    CodeDistribution,
-    Codes,
-    Means,
-    SampledFeature,
-    rounded,
-)
+from veilring.protocols.ldp.algorithm.codes import CodeDistribution, Codes, rounded
+from veilring.protocols.ldp.algorithm.means import Means, SampledFeature
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser, Reports
 
 _EVENTS: Final = 256  # the number of thresholds to try; more would hardly improve the bound

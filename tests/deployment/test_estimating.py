@@ -114,25 +114,6 @@ def test_many_members_are_summed_up(
     assert line.endswith(shown)
 
 
-def test_intervals_of_too_few_reports_are_marked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A line warns if the rarest answer is expected in few reports, and is absent otherwise."""
-    terms = terms_of(tmp_path, GAUSSIAN.replace("20", "1"))
-    many = estimated(terms)
-    assert not any(line.rough for line in many.lines)
-    rng, survey = np.random.default_rng(4), terms.task.survey
-    reports = answer(survey, np.full((30, 1), 75.0), np.arange(30) % 2, rng).reports
-    few = estimate_from(terms, tally_reports(survey, reports))
-    assert all(line.rough for line in few.lines)
-    show_estimates(many, json=False)
-    assert "~" not in capsys.readouterr().out
-    show_estimates(few, json=False)
-    assert "~ 6 intervals are based on too few reports" in capsys.readouterr().out
-    show_estimates(few, json=True)
-    assert all(line["rough"] for line in json.loads(capsys.readouterr().out)["estimates"])
-
-
 SITES, EACH = ("site-a", "site-b", "site-c", "site-d"), 50
 REPORTS = len(SITES) * EACH
 

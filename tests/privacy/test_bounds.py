@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from papers.oracles import laplace_sum_max
 from scipy import stats
 from scipy.stats import beta, binom, gamma
 
 from papers import answers
 from veilring.privacy import exact
-from veilring.privacy.bounds import NEVER_BITS, binomial_range, proportion_bounds
+from veilring.privacy.bounds import NEVER_BITS, binomial_range, laplace_sum_max, proportion_bounds
 from veilring.privacy.noise import discrete_laplace_pmf
 
 # A bound by Chernoff is looser than the exact tail by less than a factor of 2^8 here.

@@ -158,7 +158,7 @@ def _show_table(found: "Estimates") -> None:
     for name in ("estimate", f"{found.confidence:.0%} interval", "reports"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in found.lines:
-        interval = f"{line.low:.4f} to {line.high:.4f}{' ~' if line.rough else ''}"
+        interval = f"{line.low:.4f} to {line.high:.4f}"
         numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
         table.add_row(*(line.of, line.value, line.within)[: len(names)], *numbers)
     make_console().print(table, markup=False)
@@ -177,11 +177,6 @@ def _show_table(found: "Estimates") -> None:
         typer.echo(
             f"{found.tally.clients:,} reports are left, fewer than the minimum of"
             f" {found.terms.protocol.minimum:,}: use these estimates only to compare"
-        )
-    rough = sum(line.rough for line in found.lines)
-    if rough:
-        typer.echo(
-            f"~ {rough:,} intervals are based on too few reports to reach their confidence level"
         )
 
 

@@ -18,7 +18,6 @@ from typing import Annotated, Final, Literal, cast
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.arrays import Bools
 from veilring.data.columns import FeatureTerms
 from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig, name_of
 from veilring.deployment.policy import Request
@@ -211,7 +210,6 @@ class EstimatedNumber:
     low: float
     high: float
     clients: int
-    rough: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +298,7 @@ def _require_enough(terms: SurveyTerms, reports: int) -> None:
 
 def _estimate(terms: SurveyTerms, tally: Tally, confidence: float) -> Estimates:
     found = evidence(terms.task.survey, tally, confidence=confidence)
-    survey = terms.task.survey
-    triples = zip(survey.questions, tally.sums, tally.counts, strict=True)
-    rough = [question.rough(sums, count) for question, sums, count in triples]
-    return Estimates(terms, tally, confidence, tuple(_lines(terms, found, rough)))
+    return Estimates(terms, tally, confidence, tuple(_lines(terms, found)))
 
 
 def save_model(found: Estimates, path: Path, *, consistency: str | None = None) -> None:
@@ -318,45 +313,40 @@ def save_model(found: Estimates, path: Path, *, consistency: str | None = None) 
     save_classifier(learn(found.terms.task.survey, found.tally, consistency=how), path)
 
 
-def _lines(
-    terms: SurveyTerms, found: Sequence[SurveyEstimate], rough: Sequence[Bools]
-) -> Iterator[EstimatedNumber]:
-    asked = list(zip(found, rough, strict=True))
+def _lines(terms: SurveyTerms, found: Sequence[SurveyEstimate]) -> Iterator[EstimatedNumber]:
     match terms.protocol.kind:
         case "frequency":
             (feature,) = terms.features
-            yield from _named(*asked[0], ((feature.name, v, "") for v in _values(terms, feature)))
+            yield from _named(found[0], ((feature.name, v, "") for v in _values(terms, feature)))
         case "means":
-            yield from _means(terms, *asked[0])
+            yield from _means(terms, found[0])
         case "discrete-bayes":
-            yield from _named(*asked[0], (("class", name, "") for name in terms.classes))
-            for feature, each in zip(terms.features, asked[1:], strict=True):
+            yield from _named(found[0], (("class", name, "") for name in terms.classes))
+            for feature, each in zip(terms.features, found[1:], strict=True):
                 values = product((feature.name,), _values(terms, feature), terms.classes)
-                yield from _named(*each, values)
+                yield from _named(each, values)
         case "gaussian-bayes":
-            yield from _named(*asked[0], (("class", name, "") for name in terms.classes))
+            yield from _named(found[0], (("class", name, "") for name in terms.classes))
             moments = ("mean * share", "mean square * share")
-            for what, each in zip(moments, asked[1:], strict=True):
-                yield from _named(*each, product(_columns(terms), (what,), terms.classes))
+            for what, each in zip(moments, found[1:], strict=True):
+                yield from _named(each, product(_columns(terms), (what,), terms.classes))
 
 
 def _named(
-    estimate: SurveyEstimate, rough: Bools, names: Iterable[tuple[str, str, str]]
+    estimate: SurveyEstimate, names: Iterable[tuple[str, str, str]]
 ) -> Iterator[EstimatedNumber]:
     """Yield the first entries of an estimate with their names; an oracle's last may be unused."""
     for entry, (of, value, within) in enumerate(names):
         share, low, high = (
             float(each[entry]) for each in (estimate.values, estimate.low, estimate.high)
         )
-        yield EstimatedNumber(
-            of, value, within, share, low, high, estimate.clients, bool(rough[entry])
-        )
+        yield EstimatedNumber(of, value, within, share, low, high, estimate.clients)
 
 
-def _means(terms: SurveyTerms, estimate: SurveyEstimate, rough: Bools) -> Iterator[EstimatedNumber]:
+def _means(terms: SurveyTerms, estimate: SurveyEstimate) -> Iterator[EstimatedNumber]:
     """Yield means in the units of the columns, which were scaled to [-1, 1]."""
     ranges = ranges_of(terms.features)
-    lines = _named(estimate, rough, product(_columns(terms), ("mean",), ("",)))
+    lines = _named(estimate, product(_columns(terms), ("mean",), ("",)))
     for line, low, high in zip(lines, ranges.lows, ranges.highs, strict=True):
         scaled = {
             name: low + (getattr(line, name) + 1) / 2 * (high - low)

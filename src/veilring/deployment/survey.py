@@ -202,7 +202,7 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
     """Decode a task that a collector published, and derive it again from its terms.
 
     Raises:
-        HandshakeError: If the task has the format of another version of veilring.
+        HandshakeError: If the task has the format or the mechanisms of another version of veilring.
         ProtocolViolation: If its terms do not give exactly the published numbers.
     """
     if found := other_format(encoded):
@@ -219,6 +219,13 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
         reason = f"published an unreadable task ({type(error).__name__})"
         raise ProtocolViolation(collector, reason) from None
     if terms.task.encoded != encoded:
+        numbers = json.loads(encoded).get("numbers", {})
+        if numbers.get("version", 1) != terms.task.survey.version:
+            raise HandshakeError(
+                collector,
+                f"its task has other mechanisms for {terms.protocol.kind}; use the same version of"
+                f" veilring at {collector} and here",
+            )
         raise ProtocolViolation(
             collector, "published parameters that do not follow from its own terms"
         )

@@ -8,7 +8,9 @@ occurrences.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -52,6 +54,30 @@ def _last(holds: Callable[[int], bool], most: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if holds(middle) else (low, middle - 1)
     return low
+
+
+_STEPS: Final = 1024  # parts of the mean of a sum: rounding up costs a thousandth
+
+
+def laplace_sum_max(scale: float | Fraction, count: int) -> int:
+    """Return the maximum sum of absolute values of discrete Laplace noise that ever occurs.
+
+    An absolute value is at most an exponential number of the same scale plus 1, in distribution,
+    since `2 q**k / (1 + q)` is at most `q**(k - 1)` for `q = e**(-1 / scale)`. The sum of `n`
+    exponential numbers of scale 1 is above `n x` with probability `e**(-n (x - 1 - ln(x)))` at
+    most.
+
+    Args:
+        scale: The scale of the noise, above 0.
+        count: The number of values, `n`, at least 1.
+    """
+
+    def is_unseen(above: int) -> bool:
+        x = above / _STEPS  # above 1
+        return x - math.log1p(x) >= _SURE / count
+
+    above = 1 + bisect_left(range(1, math.ceil(2 * _SURE) * _STEPS + 1), x=True, key=is_unseen)
+    return count + math.ceil(Fraction(scale) * count * (1 + Fraction(above, _STEPS)))
 
 
 class ProportionBounds(NamedTuple):

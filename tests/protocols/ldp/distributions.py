@@ -10,17 +10,18 @@ from math import comb, log, prod, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
-from papers.means import Hybrid, Laplace, Piecewise, SignVector
+from papers.means import SignVector
 from papers.oracles import ALL_ORACLES
 from tests.privacy.generators import follows
 
-from veilring.protocols.ldp.algorithm.means import (
+from veilring.protocols.ldp.algorithm.codes import (
     CodeDistribution,
-    EachFeature,
-    Means,
+    Hybrid,
+    Laplace,
     OneBit,
-    SampledFeature,
+    Piecewise,
 )
+from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
 from veilring.protocols.ldp.algorithm.oracles import SubsetSelection
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
 
@@ -172,6 +173,8 @@ MECHANISMS: list[Means] = [
     *(SampledFeature(kind(1.0), 3) for kind in DISTRIBUTIONS),
     *(EachFeature(kind(0.5), 2, 3) for kind in (Laplace, OneBit)),
     *(SampledFeature(kind(1.0), 2, 3) for kind in (Laplace, OneBit)),
+    SampledFeature(Hybrid(Fraction(3, 2)), 3, told=2),
+    SampledFeature(Laplace(Fraction(5, 2)), 3, 2, told=2),
 ]
 MEANS = tuple(each for each in MECHANISMS if isinstance(each.distribution, OneBit))
 

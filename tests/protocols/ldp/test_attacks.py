@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from papers.means import Laplace, SignVector
+from papers.means import SignVector
 from papers.oracles import SummedHistogram
 from papers.report_attacks import (
     Guesses,
@@ -26,12 +26,8 @@ from tests.protocols.ldp.distributions import DISTRIBUTIONS, words
 from tests.refusals import require_refused
 
 from veilring.arrays import Bools, Floats, Ints
-from veilring.protocols.ldp.algorithm.means import (
-    CodeDistribution,
-    EachFeature,
-    OneBit,
-    SampledFeature,
-)
+from veilring.protocols.ldp.algorithm.codes import CodeDistribution, Laplace, OneBit
+from veilring.protocols.ldp.algorithm.means import EachFeature, SampledFeature
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, PlainOracle
 

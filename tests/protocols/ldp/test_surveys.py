@@ -22,7 +22,8 @@ from tests.refusals import require_refused
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, make_means
+from veilring.protocols.ldp.algorithm.codes import OneBit
+from veilring.protocols.ldp.algorithm.means import EachFeature, make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import (

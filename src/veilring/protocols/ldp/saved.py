@@ -5,6 +5,7 @@ The public steps are included, so a loaded classifier labels the clients' origin
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
 from operator import index
 from pathlib import Path
@@ -23,7 +24,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
     DiscreteBayes,
     GaussianBayes,
 )
-from veilring.protocols.ldp.algorithm.randomiser import SurveyEstimate
+from veilring.protocols.ldp.algorithm.randomiser import SurveyEstimate, given_ends
 from veilring.protocols.ldp.algorithm.steps import Bins, LinearProjection, Scaling, Step
 
 FORMAT: Final = "veilring naive Bayes"
@@ -107,7 +108,7 @@ def _estimate(content: Mapping[str, Any]) -> SurveyEstimate:
     low, high = (_array(content[name], 1, -inf, inf) for name in ("low", "high"))
     clients = index(content["clients"])
     _require(values.shape == variance.shape == low.shape == high.shape and clients >= 0)
-    return SurveyEstimate(values, variance, low, high, clients)
+    return SurveyEstimate(values, variance, clients, partial(given_ends, low, high))
 
 
 def _array(

@@ -63,8 +63,7 @@ class LDPBayes(System):
         bins: For `discrete-bayes`: the number of equal parts of each feature's range.
         consistency: How to treat negative counts.
         smoothing: For `discrete-bayes`: the number added to each count of a value; `auto` adds
-            nothing with the paper's consistency, and otherwise one standard deviation of the noise,
-            for class counts as well.
+            nothing with the paper's consistency, and otherwise one standard deviation of the noise.
         variance_floor: For `gaussian-bayes`: the minimum variance of a feature scaled to [-1, 1].
     """
 

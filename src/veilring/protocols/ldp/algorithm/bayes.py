@@ -7,6 +7,7 @@ and Section 3.2 (Gaussian features, from estimated moments).
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import pi
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +25,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     LocalRandomiser,
     Sums,
     SurveyEstimate,
+    given_ends,
     make_consistent,
 )
 from veilring.protocols.ldp.algorithm.steps import Step, apply_steps, require_columns
@@ -89,7 +91,7 @@ def _estimate(
     if count:
         return question.estimate(sums, count, confidence=confidence)
     nothing, everything = np.zeros(question.entries), np.full(question.entries, np.inf)
-    return SurveyEstimate(nothing, everything, -everything, everything, 0)
+    return SurveyEstimate(nothing, everything, 0, partial(given_ends, -everything, everything))
 
 
 def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> Floats:
@@ -113,7 +115,7 @@ class DiscreteBayes(Posterior):
     """A classifier of rows whose values are numbered from 0.
 
     Attributes:
-        class_counts: The counts after consistency and smoothing, shape (classes,).
+        class_counts: The counts after consistency, shape (classes,).
         feature_counts: For each feature, the counts after consistency, shape (values, classes).
         evidence: The raw estimates with their intervals: of the class, then of each feature with
             class (fractions of the clients asked for it, values outermost).
@@ -161,22 +163,19 @@ def learn_discrete(
     Args:
         smoothing: The number added to each count of a value; at least `SMOOTHING_MIN`, which is
             negligible. The default is 0 with the paper's consistency, which already turns negative
-            counts into 1. Otherwise it is one standard deviation of the noise of such a count, and
-            of a class count for class counts, so that noise decides little; without noise it is 1
-            (Laplace), because one count of 0 would exclude a class.
+            counts into 1. Otherwise it is one standard deviation of the noise of such a count, so
+            that noise decides little; without noise it is 1 (Laplace), because one count of 0 would
+            exclude a class.
     """
     found = evidence(survey, tally, confidence=confidence)
-    prior = 0.0
-    if smoothing is None and consistency == "paper":
-        smoothing = SMOOTHING_MIN
-    elif smoothing is None:
-        smoothing, prior = _noise_of_counts(found[1:]), _noise_of_counts(found[:1])
+    if smoothing is None:
+        smoothing = SMOOTHING_MIN if consistency == "paper" else _noise_of_counts(found[1:])
     require(smoothing >= SMOOTHING_MIN, "smoothing", smoothing, f"at least {SMOOTHING_MIN}")
     classes = survey.classes
     sizes = (classes, *(classes * values for values in survey.domains))
     counts = [counts_of(*pair, consistency) for pair in zip(found, sizes, strict=True)]
     features = tuple(each.reshape(-1, classes) for each in counts[1:])
-    return DiscreteBayes(counts[0] + prior, features, smoothing, found)
+    return DiscreteBayes(counts[0], features, smoothing, found)
 
 
 def _noise_of_counts(found: Sequence[SurveyEstimate]) -> float:

@@ -1,27 +1,23 @@
-"""Means of many features: every feature with a part of epsilon, or one feature with all of it.
+"""Means of many features: each client tells some of them, at an equal part of epsilon.
 
-`make_means` is the paper's second approach (Section 2.2.3): `SampledFeature` of one bit. The client
-draws the feature, from a distribution that does not depend on its row.
+`make_means` chooses the number of features and the distribution of their codes by the least
+worst-case variance of a feature. The client draws the features, from a distribution that does not
+depend on its row.
 
 With `classes` above 1, the perturbed vector has the number at the position of the client's class
-and 0 elsewhere (Section 3.2), so neither the number nor the class is revealed.
+and 0 elsewhere (Yilmaz, Al-Rubaie and Chang 2019, Section 3.2), so neither the number nor the class
+is revealed.
 
-A number from -1 to 1 is first rounded to a public grid, up or down at random so that its mean is
-unchanged. A `CodeDistribution` with exactly known probabilities then turns it into a code; all its
-steps use integers. Rounding happens first, so the distribution's loss bounds the loss of both:
-mixtures of inputs are no easier to distinguish than the inputs. `OneBit` is a sign with a bias
-towards the right one, and `Plain` adds no noise, as the upper bound for private answers.
-
-Sources: Yilmaz, Al-Rubaie and Chang 2019; Duchi et al., Nguyên et al., arXiv:1606.05053 (one bit).
+Sources: Yilmaz et al. 2019; Wang et al., ICDE 2019, Section IV (several features of a client).
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from math import inf
-from typing import Any, ClassVar, Final
+from functools import lru_cache
+from math import floor, inf
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -31,238 +27,20 @@ from typing_extensions import override
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import require
-from veilring.privacy.exact import exp_floor, float_ceil, log_ceil
-from veilring.protocols.ldp.algorithm.packing import client_slices, decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.randomiser import (
-    RAREST_MIN,
-    REPORT_EPSILON_MAX,
-    LocalRandomiser,
-    Reports,
-    Sums,
-    SurveyEstimate,
+from veilring.privacy.exact import float_ceil
+from veilring.protocols.ldp.algorithm.codes import (
+    CodeDistribution,
+    Codes,
+    Hybrid,
+    Laplace,
+    OneBit,
+    Plain,
+    require_normalised,
+    rounded,
 )
-
-Codes = Ints
-"""The codes that a distribution draws, numbers from 0 to `CodeDistribution.codes - 1`."""
-
-
-@dataclass(frozen=True)
-class CodeDistribution(ABC):
-    """A distribution of codes for each point of a grid on [-1, 1].
-
-    Attributes:
-        levels: The resolution: the grid's points are the multiples of `1 / levels`.
-        covers_one_hot: Whether perturbing all entries of a vector costs the ε of one entry if the
-            vector is 0 except at one secret position.
-    """
-
-    epsilon: float | Fraction
-
-    name: ClassVar[str]
-    least_epsilon: ClassVar[float]
-    levels: ClassVar[int] = 1
-    parts: ClassVar[int] = 1
-    covers_one_hot: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not self.least_epsilon <= self.epsilon <= REPORT_EPSILON_MAX:
-            allowed = f"from {self.least_epsilon} to {REPORT_EPSILON_MAX:g}"
-            raise InputError("epsilon", float(self.epsilon), allowed)
-
-    @property
-    @abstractmethod
-    def exact_epsilon(self) -> float:
-        """The exact loss of a code, rounded up; never more than `epsilon`."""
-
-    @property
-    def influence(self) -> float:
-        """The largest number that a code can represent; honest numbers are at most 1."""
-        ends = self.summed(np.array([0, self.codes - 1]))
-        return float(np.abs(self.total(ends)).max())
-
-    @property
-    @abstractmethod
-    def codes(self) -> int:
-        """The number of codes."""
-
-    @property
-    def bits(self) -> int:
-        """The bits of a code on the wire: 1, or a multiple of 8."""
-        return 1 if self.codes == 2 else 8 * width_of(self.codes)  # noqa: PLR2004  (a bit has two values)
-
-    @property
-    @abstractmethod
-    def public(self) -> Mapping[str, int]:
-        """The integers that define the probabilities."""
-
-    @abstractmethod
-    def sample(self, grid: Ints, rng: Generator) -> Codes:
-        """Return a code for each grid point, of the same shape.
-
-        Args:
-            rng: The clients' secret randomness.
-        """
-
-    @abstractmethod
-    def probability(self, codes: Codes, grid: int) -> Floats:
-        """Return the probability of each of some codes at a grid point, to float64's precision."""
-
-    def plausible(self, codes: Codes, numbers: int) -> Bools:  # noqa: ARG002  (a subclass's own)
-        """Return whether an honest client could make each report, shape (...).
-
-        Args:
-            codes: All codes of each report, shape (..., codes per report).
-            numbers: The number of codes that represent a number; the others represent 0.
-        """
-        return np.ones(codes.shape[:-1], dtype=np.bool_)
-
-    @abstractmethod
-    def summed(self, codes: Codes) -> Ints:
-        """Return the summands of each code, shape (..., parts)."""
-
-    @abstractmethod
-    def total(self, sums: Ints) -> Floats:
-        """Return the sum of unbiased values for sums of shape (..., parts)."""
-
-    @abstractmethod
-    def second_moment(self, x: float) -> float:
-        """Return the mean square of the value reported for a number `x`; it grows with `|x|`."""
-
-
-def rounded(values: Floats, levels: int, rng: Generator) -> Ints:
-    """Round numbers in [-1, 1] to multiples of `1 / levels`, up or down with the right mean.
-
-    The levels are a power of two, so scaling is exact, and the fractional part has 53 bits. The
-    mean is therefore exact for every multiple of `2**-53 / levels`, and otherwise its error is
-    smaller, below the resolution of float64 at 1.
-    """
-    require_normalised(values)
-    scaled = values * levels
-    below = np.floor(scaled)
-    return (below + (rng.random(values.shape) < scaled - below)).astype(np.int64)
-
-
-def require_normalised(values: Floats) -> None:
-    """Reject values outside [-1, 1] or not finite; the error shows none of them."""
-    if not np.all((values >= -1.0) & (values <= 1.0)):
-        raise InputError.because("values must be numbers from -1 to 1", field="values")
-
-
-COIN_BITS: Final = 62  # the maximum for an int64 that may be doubled
-
-
-def coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
-    """Return the maximum amount, out of `2**62`, by which one level may bias a coin.
-
-    At the ends of the grid the coin shows 1 with probability at most `e^eps / (e^eps + 1)`, and at
-    least `1 / (e^eps + 1)`: the ratio is at most `e^eps`.
-    """
-    power = exp_floor(epsilon)
-    return int((power - 1) / (power + 1) * 2 ** (COIN_BITS - 1)) // levels
-
-
-@dataclass(frozen=True)
-class OneBit(CodeDistribution):
-    """One bit per number.
-
-    For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
-    differ in at most two positions, and `(1 + c) / 1 * 1 / (1 - c)`, with the distribution's `c`,
-    is the ratio `(1 + c) / (1 - c)` of one number.
-    """
-
-    name: ClassVar[str] = "one-bit"
-    # A number biases the coin by epsilon / 4, and at least by one of its 2**62 faces.
-    least_epsilon: ClassVar[float] = 2.0 ** (3 - COIN_BITS)
-    covers_one_hot: ClassVar[bool] = True
-    codes: ClassVar[int] = 2
-
-    @cached_property
-    def _lean(self) -> int:
-        return coin_lean(self.epsilon)
-
-    @property
-    def slope(self) -> Fraction:
-        """The mean of the sign at x = 1, `c`: signs are divided by it."""
-        return Fraction(self._lean, 2 ** (COIN_BITS - 1))
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        # The logarithm is rounded up, possibly above the requested epsilon.
-        return min(float(self.epsilon), log_ceil((1 + self.slope) / (1 - self.slope)))
-
-    @property
-    @override
-    def public(self) -> Mapping[str, int]:
-        return {"lean": self._lean, "coin_bits": COIN_BITS}
-
-    @override
-    def sample(self, grid: Ints, rng: Generator) -> Codes:
-        draws = rng.integers(0, 1 << COIN_BITS, size=grid.shape)
-        return (draws < (1 << (COIN_BITS - 1)) + grid * self._lean).astype(np.int64)
-
-    @override
-    def probability(self, codes: Codes, grid: int) -> Floats:
-        one = Fraction(1, 2) + grid * self.slope / 2
-        return np.where(codes == 1, float(one), float(1 - one))
-
-    @override
-    def summed(self, codes: Codes) -> Ints:
-        return (2 * codes - 1)[..., None]
-
-    @override
-    def total(self, sums: Ints) -> Floats:
-        return np.asarray(sums[..., 0] / float(self.slope))
-
-    @override
-    def second_moment(self, x: float) -> float:
-        return float(1 / self.slope**2)
-
-
-@dataclass(frozen=True)
-class Plain(CodeDistribution):
-    """The number itself, with 36 fractional bits, unprotected."""
-
-    epsilon: float | Fraction = inf
-
-    name: ClassVar[str] = "plain"
-    levels: ClassVar[int] = 1 << 36
-    covers_one_hot: ClassVar[bool] = True
-    exact_epsilon: ClassVar[float] = inf
-
-    def __post_init__(self) -> None:
-        """Accept any epsilon: there is no privacy."""
-
-    @property
-    @override
-    def codes(self) -> int:
-        return 2 * self.levels + 1
-
-    @property
-    @override
-    def public(self) -> Mapping[str, int]:
-        return {"levels": self.levels}
-
-    @override
-    def sample(self, grid: Ints, rng: Generator) -> Codes:
-        return grid + self.levels
-
-    @override
-    def probability(self, codes: Codes, grid: int) -> Floats:
-        return np.where(codes == grid + self.levels, 1.0, 0.0)
-
-    @override
-    def summed(self, codes: Codes) -> Ints:
-        return (codes - self.levels)[..., None]
-
-    @override
-    def total(self, sums: Ints) -> Floats:
-        return np.asarray(sums[..., 0] / self.levels)
-
-    @override
-    def second_moment(self, x: float) -> float:
-        return x * x
-
+from veilring.protocols.ldp.algorithm.intervals import normal_quantile
+from veilring.protocols.ldp.algorithm.packing import client_slices, decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.randomiser import Interval, LocalRandomiser, Reports, Sums
 
 _BYTE: Final = 8
 _CODE_BYTES: Final = 64  # per code: its input, its draws and its summands
@@ -298,8 +76,24 @@ class Means(LocalRandomiser):
 
     @property
     @abstractmethod
+    def _codes_told(self) -> int:
+        """The number of features in a report."""
+
+    @property
     def _code_count(self) -> int:
         """The number of codes in a report."""
+        return self._codes_told * self.classes
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        """The sum of the losses of the features in a report."""
+        if not np.isfinite(self.distribution.exact_epsilon):
+            return inf
+        exact = self._codes_told * min(
+            Fraction(self.distribution.epsilon), Fraction(self.distribution.exact_epsilon)
+        )
+        return float_ceil(exact)
 
     @property
     def _code_bytes(self) -> int:
@@ -362,9 +156,7 @@ class Means(LocalRandomiser):
         codes = self._unpacked(packed)
         same = self._packed(codes) == packed  # padding bits are 0
         exist = (codes < self.distribution.codes).all(axis=1) & same.all(axis=1)
-        return np.asarray(
-            exist & self.distribution.plausible(codes, self._code_count // self.classes)
-        )
+        return np.asarray(exist & self.distribution.plausible(codes, self._codes_told))
 
     @property
     @override
@@ -375,51 +167,88 @@ class Means(LocalRandomiser):
     def _split(self, sums: Sums, clients: int) -> tuple[Ints, Ints]:
         """Return the number of reports about each feature, and its sums, one row per feature."""
 
-    @override
-    def rough(self, sums: Sums, clients: int) -> Bools:
-        counts, _ = self._split(sums, clients)
-        # The probability of the rarer of the two extreme reports, one for and one against.
-        rarest = (1 - 1 / self.distribution.influence) / 2
-        few = counts * rarest < RAREST_MIN if np.isfinite(self.exact_epsilon) else counts < 1
-        return np.repeat(few, self.classes)
-
-    @override
-    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
-        """Return means, with 0, an infinite variance and [-1, 1] for those without reports.
-
-        The variance is the maximum that the distribution allows with this mean: the variance at the
-        ends of [-1, 1], where the clients' values also differ most.
-        """
+    def _read(self, sums: Sums, clients: int) -> "_Read":
         counts, table = self._split(sums, clients)
-        shape = (self.features, self.classes)
-        known = np.broadcast_to(counts[:, None] > 0, shape)
-        least = np.maximum(counts[:, None], 1)
-        total = self.distribution.total(table.reshape(*shape, self.distribution.parts))
-        values = np.where(known, total / least, 0.0)
-        spread = self.distribution.second_moment(1.0) - np.clip(values, -1.0, 1.0) ** 2
-        variance = np.where(known, spread / least, np.inf)
-        reach = z * np.sqrt(variance)
-        low = np.where(known, values - reach, -1.0)
-        high = np.where(known, values + reach, 1.0)
-        flat = (values.ravel(), variance.ravel(), low.ravel(), high.ravel())
-        return SurveyEstimate(*flat, clients)
+        each = np.repeat(counts, self.classes)
+        return _Read(each, each / clients, table.reshape(self.entries, self.distribution.parts))
+
+    @override
+    def _moments(self, sums: Sums, clients: int) -> tuple[Floats, Floats]:
+        """Return means and variances, with 0 and an infinite variance for those without reports.
+
+        The clients that tell a feature are drawn from all of them. The mean square of the clients'
+        numbers is estimated; if all reports of the distribution have one square, it is at least the
+        square of the mean, which gives the greatest variance.
+        """
+        read = self._read(sums, clients)
+        known, least = read.counts > 0, np.maximum(read.counts, 1)
+        values = np.where(known, self.distribution.total(read.sums) / least, 0.0)
+        at_zero, shrinking = self._spread(read)
+        spread = np.maximum(at_zero - shrinking * np.clip(values, -1.0, 1.0) ** 2, 0.0)
+        return values, np.where(known, spread / least, np.inf)
+
+    def _spread(self, read: "_Read") -> tuple[Floats, Floats]:
+        """Return the `a` and `b` of the variance `a - b mu**2` of one report, if the mean is mu."""
+        least = self.distribution.second_moment(0.0)
+        if self.distribution.is_sign:
+            return np.full(self.entries, least), np.ones(self.entries)
+        slope = self.distribution.second_moment(1.0) - least
+        told = np.maximum(read.counts, 1)
+        squares = self.distribution.squares(read.sums, told) / told
+        # few reports tell little of their spread
+        squares = np.where(told < _FEW, np.inf, squares)
+        numbers = np.clip((squares - least) / slope, 0.0, 1.0)
+        return least + (slope - read.shares) * numbers, 1 - read.shares
+
+    @override
+    def _intervals(self, sums: Sums, clients: int, confidence: float) -> Interval:
+        """Return score intervals, exact ones of few reports, and [-1, 1] without reports.
+
+        A score interval contains all means from which the estimate is within `z` standard
+        deviations, taken at that mean.
+        """
+        read, (values, _) = self._read(sums, clients), self._moments(sums, clients)
+        at_zero, shrinking = self._spread(read)
+        part = normal_quantile(confidence) ** 2 / np.maximum(read.counts, 1)
+        whole = 1 + part * shrinking
+        inside = part * (at_zero * whole - shrinking * values**2)
+        reach = np.sqrt(np.maximum(inside, 0.0)) / whole
+        low, high = values / whole - reach, values / whole + reach
+        for entry in np.flatnonzero(read.counts > 0).tolist():
+            ends = self.distribution.exact_interval(
+                read.sums[entry],
+                int(read.counts[entry]),
+                confidence,
+                is_sample=bool(read.shares[entry] < 1),
+            )
+            if ends is not None:
+                low[entry], high[entry] = ends
+        known = read.counts > 0
+        return np.where(known, low, -1.0), np.where(known, high, 1.0)
+
+
+# Below this number of reports, the clients' numbers are taken to differ as much as possible.
+_FEW: Final = 30
+
+
+class _Read(NamedTuple):
+    """The sums of entries; the reports that they are of; and these as shares of the clients."""
+
+    counts: Ints
+    shares: Floats
+    sums: Ints
 
 
 @dataclass(frozen=True)
 class EachFeature(Means):
-    """All features of a client in one report; its loss is the sum of the features' losses."""
+    """All features of a client in one report."""
 
     name: ClassVar[str] = "each-feature"
 
     @property
     @override
-    def exact_epsilon(self) -> float:
-        if not np.isfinite(self.distribution.exact_epsilon):
-            return inf
-        exact = self.features * min(
-            Fraction(self.distribution.epsilon), Fraction(self.distribution.exact_epsilon)
-        )
-        return float_ceil(exact)
+    def _codes_told(self) -> int:
+        return self.features
 
     @property
     @override
@@ -430,11 +259,6 @@ class EachFeature(Means):
     @override
     def cells(self) -> int:
         return self.features * self.classes * self.distribution.parts
-
-    @property
-    @override
-    def _code_count(self) -> int:
-        return self.features * self.classes
 
     @override
     def _draw(self, values: Floats, rng: Generator) -> Reports:
@@ -459,18 +283,35 @@ class EachFeature(Means):
 
 @dataclass(frozen=True)
 class SampledFeature(Means):
-    """One feature per client, drawn by the client; its number precedes the report.
+    """Some features of a client, drawn by the client; their numbers precede the codes.
 
     Each mean is over the clients that drew its feature. It is unbiased if there are any, and has a
     smaller variance than the paper's sum over all clients times `n / m`.
+
+    Attributes:
+        told: The number of features that a client tells, `k`, each with the loss of the
+            distribution; below `features`, or 1.
     """
+
+    told: int = 1
 
     name: ClassVar[str] = "sampled-feature"
 
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = f"an integer from 1 to {max(1, self.features - 1)}"
+        require(1 <= self.told <= max(1, self.features - 1), "told", self.told, allowed)
+
     @property
     @override
-    def exact_epsilon(self) -> float:
-        return self.distribution.exact_epsilon
+    def public(self) -> Mapping[str, int | str]:
+        return super().public if self.told == 1 else {**super().public, "told": self.told}
+
+    @property
+    @override
+    def _codes_told(self) -> int:
+        return self.told
 
     @property
     def _index_bytes(self) -> int:
@@ -479,7 +320,7 @@ class SampledFeature(Means):
     @property
     @override
     def report_bytes(self) -> int:
-        return self._index_bytes + self._code_bytes
+        return self.told * self._index_bytes + self._code_bytes
 
     @property
     @override
@@ -487,30 +328,38 @@ class SampledFeature(Means):
         """A count for each feature, then its sums."""
         return self.features * (1 + self.classes * self.distribution.parts)
 
-    @property
-    @override
-    def _code_count(self) -> int:
-        return self.classes
-
     @override
     def _draw(self, values: Floats, rng: Generator) -> Reports:
-        drawn = rng.integers(self.features, size=len(values))
-        only = np.take_along_axis(values, drawn[:, None], axis=1)
+        drawn = self._drawn(len(values), rng)
+        only = np.take_along_axis(values, drawn, axis=1)
         chosen = np.hstack((only, values[:, self.features :]))
-        codes = self.distribution.sample(self._grid(chosen, rng), rng)[:, 0]
-        return np.hstack((encoded(drawn, self._index_bytes), self._packed(codes)))
+        codes = self.distribution.sample(self._grid(chosen, rng), rng)
+        indices = encoded(drawn, self._index_bytes).reshape(len(drawn), -1)
+        return np.hstack((indices, self._packed(codes.reshape(len(codes), -1))))
+
+    def _drawn(self, clients: int, rng: Generator) -> Ints:
+        """Return the features that each client tells, ascending, shape (clients, told)."""
+        if self.told == 1:
+            return rng.integers(self.features, size=(clients, 1))
+        every = np.tile(np.arange(self.features), (clients, 1))
+        return np.sort(rng.permuted(every, axis=1)[:, : self.told], axis=1)
+
+    def _indices(self, reports: Reports) -> Ints:
+        packed = np.ascontiguousarray(reports[:, : self.told * self._index_bytes])
+        return decoded(packed.reshape(len(reports), self.told, self._index_bytes))
 
     @override
     def _fits(self, reports: Reports) -> Bools:
-        drawn = decoded(reports[:, : self._index_bytes])
-        return (drawn < self.features) & self._codes_fit(reports[:, self._index_bytes :])
+        drawn = self._indices(reports)
+        ascending = (drawn[:, 1:] > drawn[:, :-1]).all(axis=1) & (drawn[:, -1] < self.features)
+        return ascending & self._codes_fit(reports[:, self.told * self._index_bytes :])
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
         sums = np.zeros((self.features, 1 + self.classes * self.distribution.parts), dtype=np.int64)
         for chunk in client_slices(len(reports), self._work_bytes):
-            drawn = decoded(reports[chunk, : self._index_bytes])
-            codes = self._unpacked(reports[chunk, self._index_bytes :])
+            drawn = self._indices(reports[chunk]).reshape(-1)
+            codes = self._unpacked(reports[chunk, self.told * self._index_bytes :])
             ones = np.ones((len(drawn), 1), dtype=np.int64)
             summed = self.distribution.summed(codes).reshape(len(drawn), -1)
             np.add.at(sums, drawn, np.hstack((ones, summed)))
@@ -520,17 +369,22 @@ class SampledFeature(Means):
     def _split(self, sums: Sums, clients: int) -> tuple[Ints, Ints]:
         table = sums.reshape(self.features, -1)
         counts = table[:, 0]
-        if counts.min() < 0 or counts.sum() != clients:
+        if counts.min() < 0 or counts.max() > clients or counts.sum() != self.told * clients:
             raise InputError.because(
                 f"the counts of features do not add up: each of the {clients} clients must "
-                "be in one of them",
+                f"be in {self.told} of them",
                 field="sums",
             )
         return counts, table[:, 1:]
 
 
+@lru_cache(maxsize=64)
 def make_means(epsilon: float, features: int, classes: int = 1) -> Means:
-    """Return the randomiser of one bit of a feature per client; no noise if epsilon is infinite.
+    """Return the randomiser of the least worst-case variance; no noise if epsilon is infinite.
+
+    Without classes, a number is told by the hybrid mechanism, or by one bit where that is as good;
+    within classes by one bit or Laplace noise. The number k of features that a client tells has the
+    least `(d/k)(V(epsilon/k) + 1) - 1`, where V is the worst-case variance of one number.
 
     Args:
         epsilon: The maximum ε of a report, above 0.
@@ -540,4 +394,30 @@ def make_means(epsilon: float, features: int, classes: int = 1) -> Means:
     require(epsilon > 0, "epsilon", epsilon, "a number above 0")
     if epsilon == inf:
         return EachFeature(Plain(), features, classes)
-    return SampledFeature(OneBit(epsilon), features, classes)
+    # Two features at an epsilon below 1 each are worse than one at twice that.
+    most = min(features, max(1, floor(epsilon)))
+    options = [(told, _best(epsilon, told, classes)) for told in range(1, most + 1)]
+    told, distribution = min(options, key=lambda each: worst_variance(each[1], features / each[0]))
+    if told == features:
+        return EachFeature(distribution, features, classes)
+    return SampledFeature(distribution, features, classes, told)
+
+
+def _best(epsilon: float, told: int, classes: int) -> CodeDistribution:
+    """Return the distribution of least worst-case variance for one of some features."""
+    part = epsilon if told == 1 else Fraction(epsilon) / told
+    other = Laplace if classes > 1 else Hybrid
+    kinds = (OneBit, other) if part >= other.least_epsilon else (OneBit,)
+    return min((kind(part) for kind in kinds), key=worst_variance)
+
+
+def worst_variance(distribution: CodeDistribution, clients: float = 1) -> float:
+    """Return the greatest variance of a mean, times all clients, of which one in some tells it.
+
+    It is affine in the square of a number, and so the greatest at 0 or 1.
+
+    Args:
+        clients: The number of clients for each that tells the mean's number; at least 1.
+    """
+    ends = ((0.0, 0.0), (1.0, 1.0))
+    return max(clients * distribution.second_moment(x) - square for x, square in ends)

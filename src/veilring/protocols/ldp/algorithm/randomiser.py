@@ -19,12 +19,11 @@ client.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
-from statistics import NormalDist
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -36,6 +35,12 @@ from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_that
+from veilring.protocols.ldp.algorithm.intervals import (
+    NORMAL_VARIANCE,
+    exact_intervals,
+    normal_quantile,
+    of_clients,
+)
 from veilring.protocols.ldp.algorithm.packing import (
     client_slices,
     counted,
@@ -45,9 +50,6 @@ from veilring.protocols.ldp.algorithm.packing import (
 )
 
 INTERVAL_CONFIDENCE: Final = 0.95  # the default for intervals
-# Intervals use the normal distribution. If fewer reports than this are expected to have the rarest
-# possible content, exact binomial distributions show a coverage of only 0.82 for a nominal 0.95.
-RAREST_MIN: Final = 10
 
 Reports: TypeAlias = NDArray[np.uint8]
 """Packed reports, shape (clients, report_bytes): identical on the wire, in memory and on disk."""
@@ -55,21 +57,46 @@ Sums: TypeAlias = Ints
 """The sums over any number of reports, shape (cells,); sums of disjoint reports can be added."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+Interval: TypeAlias = tuple[Floats, Floats]
+"""The lower and the upper ends, each of shape (entries,)."""
+
+
+def given_ends(low: Floats, high: Floats) -> Interval:
+    """Return intervals that are known; for the `intervals` of an estimate."""
+    return low, high
+
+
+@dataclass(frozen=True, eq=False)
 class SurveyEstimate:
     """Unbiased estimates with their errors.
 
     Attributes:
         values: Frequencies (fractions of the clients, not counts) or means, shape (entries,).
-        variance: The variance of each value, over the randomiser's draws and, for means, over the
-            clients' values.
+        variance: The variance of each value over the randomiser's draws and, for a mean that some
+            clients do not tell, over the choice of these clients.
+        intervals: Computes the interval of each value, which a classifier does not need.
     """
 
     values: Floats
     variance: Floats
-    low: Floats
-    high: Floats
     clients: int
+    intervals: Callable[[], Interval] = field(repr=False)
+
+    @cached_property
+    def _ends(self) -> Interval:
+        low, high = self.intervals()
+        # An estimate is not clipped, and may be outside of the possible shares or means.
+        return np.minimum(low, self.values), np.maximum(high, self.values)
+
+    @property
+    def low(self) -> Floats:
+        """The lower end of each value's interval, at most the value."""
+        return self._ends[0]
+
+    @property
+    def high(self) -> Floats:
+        """The upper end of each value's interval, at least the value."""
+        return self._ends[1]
 
 
 class LocalRandomiser(ABC):
@@ -157,8 +184,8 @@ class LocalRandomiser(ABC):
     ) -> SurveyEstimate:
         """Return unbiased estimates from the sums over the given number of reports.
 
-        The estimates and their intervals are not clipped. The intervals describe only the clients
-        that reported: if these are a sample, add the sampling error.
+        The estimates are not clipped. The intervals describe only the clients that reported: if
+        these are a sample, add the sampling error.
 
         Args:
             confidence: The confidence of each interval on its own, in (0, 1).
@@ -177,7 +204,8 @@ class LocalRandomiser(ABC):
                     f"sums must be integers from {low} to {high}", field="sums"
                 )
         require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
-        return self._estimate(sums, clients, NormalDist().inv_cdf((1 + confidence) / 2))
+        intervals = partial(self._intervals, sums, clients, confidence)
+        return SurveyEstimate(*self._moments(sums, clients), clients, intervals)
 
     @property
     def _summands(self) -> tuple[int, int] | None:
@@ -185,18 +213,14 @@ class LocalRandomiser(ABC):
         return 0, 1
 
     @abstractmethod
-    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
-        """Return unbiased estimates, with intervals of `z` standard deviations to each side."""
+    def _moments(self, sums: Sums, clients: int) -> tuple[Floats, Floats]:
+        """Return unbiased estimates, and their variances."""
 
-    @abstractmethod
-    def rough(self, sums: Sums, clients: int) -> Bools:
-        """Return whether each entry's interval is based on too few reports for its confidence."""
-
-
-def normal_estimate(values: Floats, variance: Floats, clients: int, z: float) -> SurveyEstimate:
-    """Return estimates with normal intervals."""
-    reach = z * np.sqrt(variance)
-    return SurveyEstimate(values, variance, values - reach, values + reach, clients)
+    def _intervals(self, sums: Sums, clients: int, confidence: float) -> Interval:
+        """Return the intervals of the estimates; by default those of normal distributions."""
+        values, variance = self._moments(sums, clients)
+        reach = normal_quantile(confidence) * np.sqrt(variance)
+        return values - reach, values + reach
 
 
 # The bits of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
@@ -347,35 +371,31 @@ class PureOracle(FrequencyOracle):
         return idle + frequency * float(1 - self.p - self.q) / self._gap
 
     @override
-    def rough(self, sums: Sums, clients: int) -> Bools:
-        rarest = min(float(self.q), float(1 - self.p))
-        return np.full(self.entries, clients * rarest < RAREST_MIN)
+    def _moments(self, sums: Sums, clients: int) -> tuple[Floats, Floats]:
+        """Return `(c/m - q) / (p - q)` for each value, and its variance."""
+        values = (sums / clients - float(self.q)) / self._gap
+        idle, own = self.variance(), self.variance(1.0)
+        return values, (idle + (own - idle) * np.clip(values, 0.0, 1.0)) / clients
 
     @override
-    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
-        """Return `(c/m - q) / (p - q)` for each value, with its score interval.
+    def _intervals(self, sums: Sums, clients: int, confidence: float) -> Interval:
+        """Return the score interval of each value, or where counts are small, the exact one.
 
-        The interval contains all frequencies `f` for which the count is within `z` standard
-        deviations of its mean, both taken at `f` (Wilson 1927). At the ends of the domain it is
-        wider than the usual normal interval. Entries flagged by `rough` have counts too small for
-        either interval: a nominal 95 % may cover only 82 %.
+        A score interval contains all frequencies `f` for which the count is within `z` standard
+        deviations of its mean, both taken at `f` (Wilson 1927).
         """
-        share = sums / clients
-        values = (share - float(self.q)) / self._gap
-        idle, own = self.variance(), self.variance(1.0)
-        spread = z**2 / clients
-        slope = float(1 - self.p - self.q)
-        above = share - float(self.q)
+        p, q = float(self.p), float(self.q)
+        slope = 1 - p - q
+        above = sums / clients - q
+        spread = normal_quantile(confidence) ** 2 / clients
         centre = above + spread * slope / 2
-        inside = spread * (float(self.q * (1 - self.q)) + above * slope) + (spread * slope / 2) ** 2
+        inside = spread * (q * (1 - q) + above * slope) + (spread * slope / 2) ** 2
         reach = np.sqrt(np.maximum(inside, 0.0))
-        return SurveyEstimate(
-            values=values,
-            variance=(idle + (own - idle) * np.clip(values, 0.0, 1.0)) / clients,
-            low=(centre - reach) / self._gap,
-            high=(centre + reach) / self._gap,
-            clients=clients,
-        )
+        low, high = (centre - reach) / self._gap, (centre + reach) / self._gap
+        few = self._moments(sums, clients)[1] * (clients * self._gap) ** 2 < NORMAL_VARIANCE
+        exact = exact_intervals(of_clients(clients, p, q), sums[few], confidence)
+        low[few], high[few] = exact
+        return low, high
 
 
 @dataclass(frozen=True)
@@ -398,12 +418,8 @@ class PlainOracle(_NumberedValues):
         return encoded(values, self.report_bytes)
 
     @override
-    def rough(self, sums: Sums, clients: int) -> Bools:
-        return np.zeros(self.domain, dtype=np.bool_)
-
-    @override
-    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
-        return normal_estimate(sums / clients, np.zeros(self.domain), clients, z)
+    def _moments(self, sums: Sums, clients: int) -> tuple[Floats, Floats]:
+        return sums / clients, np.zeros(self.domain)
 
 
 Consistency = Literal["paper", "clip", "norm-sub"]

@@ -21,7 +21,8 @@ from typing_extensions import override
 from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
-from veilring.protocols.ldp.algorithm.means import Means, make_means, require_normalised
+from veilring.protocols.ldp.algorithm.codes import require_normalised
+from veilring.protocols.ldp.algorithm.means import Means, make_means
 from veilring.protocols.ldp.algorithm.oracles import MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step, apply_steps, require_columns
@@ -34,10 +35,12 @@ class Survey(ABC):
     """The questions to clients; frozen. Subclasses are for frequencies, means and naive Bayes.
 
     Attributes:
+        version: The version of the mechanisms, which tasks state from 2 on.
         steps: The public steps that are applied to each row first; empty by default.
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
     steps: tuple[Step, ...] = ()
 
     @property
@@ -48,7 +51,9 @@ class Survey(ABC):
     @property
     def public(self) -> Mapping[str, Any]:
         """The definition of the survey, as plain data: part of the task's hash."""
+        versioned = {"version": self.version} if self.version > 1 else {}
         return {
+            **versioned,
             "survey": self.name,
             "steps": [dict(step.public) for step in self.steps],
             "questions": [dict(question.public) for question in self.questions],
@@ -104,6 +109,7 @@ class MeanSurvey(Survey):
     steps: tuple[Step, ...] = ()
 
     name: ClassVar[str] = "means"
+    version: ClassVar[int] = 2  # of a number: one bit until 1
 
     def __post_init__(self) -> None:
         if self.means.classes > 1:
@@ -208,6 +214,7 @@ class GaussianBayesSurvey(Survey):
     steps: tuple[Step, ...] = ()
 
     name: ClassVar[str] = "gaussian-bayes"
+    version: ClassVar[int] = MeanSurvey.version
 
     def __post_init__(self) -> None:
         if self.oracle.entries < self.means.classes:
