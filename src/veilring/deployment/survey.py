@@ -4,6 +4,7 @@ import datetime as dt
 import json
 from collections.abc import Sequence
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -49,7 +50,8 @@ class SurveySection(Section):
 
     Attributes:
         name: `ldp-bayes`.
-        kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
+        kind: `frequency` of the values of each column, of which a client answers one at random;
+            `means` of columns; or naive Bayes.
         epsilon: The maximum epsilon of a client's single report.
         oracle: The frequency oracle for values; `auto` chooses the best one for each domain.
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
@@ -86,6 +88,12 @@ class SurveySection(Section):
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
     """Return the number of values of a column for questions about values."""
     return len(feature.categories) or section.bins
+
+
+def name_bins(low: float, high: float, bins: int) -> tuple[str, ...]:
+    """Return the name of each equal part of a range, such as `0 to 10`."""
+    ends = [low + (high - low) * n / bins for n in range(bins + 1)]
+    return tuple(f"{one:g} to {two:g}" for one, two in pairwise(ends))
 
 
 def bins_of(section: SurveySection, features: Sequence[FeatureTerms]) -> Bins:
@@ -156,13 +164,6 @@ class SurveyTerms(Terms):
             raise ScenarioError.because(
                 f"{section.kind} takes no classes; leave them out", field="classes"
             )
-        if self.is_frequency and len(self.features) > 1:
-            raise ScenarioError.because(
-                f"a survey of frequencies asks one question, and there are"
-                f" {len(self.features)} columns; write one file of terms for each, or choose"
-                ' kind = "means"',
-                field="features",
-            )
         for feature in self.features:
             if feature.meaning not in {"number", "category"}:
                 key = f"features.{feature.name}.kind"
@@ -194,7 +195,7 @@ class SurveyTerms(Terms):
 
     @property
     def is_frequency(self) -> bool:
-        """Whether the survey counts the values of one column."""
+        """Whether the survey counts the values of columns."""
         return self.protocol.kind == "frequency"
 
 

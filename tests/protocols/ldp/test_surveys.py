@@ -134,7 +134,7 @@ def test_frequency_and_mean_surveys_have_one_question() -> None:
     """All clients answer the question; without noise, a mean is exact to 1e-10."""
     rng = seeded("simple")
     values = rng.integers(0, 4, (2000, 1))
-    shares = FrequencySurvey(PlainOracle(4))
+    shares = FrequencySurvey((PlainOracle(4),))
     none = np.zeros(2000, dtype=np.int64)
     found = census(shares, values, none, rng)
     assert found.counts == (2000,)

@@ -6,7 +6,6 @@ aggregator draws its noise once, in the transaction that charges for it, so a to
 collected again is the same.
 """
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from veilring.errors import Tampered
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger
+from veilring.privacy.noise import discrete_laplace_tail
 from veilring.protocols.prio.algorithm.fields import Elements
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.messages import TotalShare
@@ -40,7 +40,7 @@ def noise_of(task: Task) -> SumNoise | None:
     """Return the noise of each aggregator: exact discrete Laplace noise; none without an ε."""
     if task.epsilon is None:
         return None
-    most = norm_of(task.vdaf)
+    most = task.norm or norm_of(task.vdaf)
     row = Sensitivity("l1", most, entries_of(task.vdaf))
     return SumNoise("laplace", most / Fraction(task.epsilon), row, _TRUST)
 
@@ -54,7 +54,8 @@ def promise_of(task: Task) -> Promise:
         threat_model="one of two aggregators is honest: the other one may pool what it sees with the"
         " collector and any clients; reports that are not valid are refused, a valid report changes"
         f" a total by at most {most}, and either aggregator can change a total unnoticed",
-        adjacency="a person with one report in a batch added or removed",
+        adjacency="a person with one report in a batch added or removed"
+        + (f", who answers as asked (an L1 norm of at most {task.norm:,})" if task.norm else ""),
         epsilon=task.epsilon,
         delta=0.0,
         unit="batch",
@@ -64,30 +65,26 @@ def promise_of(task: Task) -> Promise:
     )
 
 
-def half_width(noise: SumNoise | None, confidence: float) -> int:
+def half_width(noise: SumNoise | None, confidence: float, batches: int = 1) -> int:
     """Return the least number that the noise of a total exceeds with at most 1 - `confidence`.
 
-    The sum of two draws with `q = e**(-1 / scale)` is k with a probability in proportion to
-    `q**|k| (|k| + c)`, where `c = (1 + q**2) / (1 - q**2)`; its tail is a geometric series.
-
     Args:
-        noise: The noise of each aggregator; none for exact totals.
+        noise: The noise of each party; none for exact totals.
         confidence: Above 0 and below 1.
+        batches: The number of batches whose totals are added.
     """
     require(0 < confidence < 1, "confidence", confidence, "a number between 0 and 1")
-    if noise is None:
+    if noise is None or not batches:
         return 0
-    step = -1 / float(noise.spread)  # ln q
-    rest, c = -math.expm1(step), -1 / math.tanh(step)
+    draws, scale = float(batches * noise.trust.factor), noise.spread
 
-    def beyond(k: int) -> float:
-        tail = math.exp((k + 1) * step) * ((k + 1 + c) / rest + math.exp(step) / rest**2)
-        return 2 * math.tanh(-step / 2) ** 2 * tail
+    def is_enough(k: int) -> bool:
+        return discrete_laplace_tail(k, scale, draws) <= 1 - confidence
 
     high = 1
-    while beyond(high) > 1 - confidence:
+    while not is_enough(high):
         high *= 2
-    return bisect_left(range(high + 1), True, key=lambda k: beyond(k) <= 1 - confidence)
+    return bisect_left(range(high + 1), True, key=is_enough)
 
 
 @dataclass(frozen=True, slots=True)
