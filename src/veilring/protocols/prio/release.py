@@ -32,7 +32,7 @@ from veilring.protocols.promise import Promise, measure_of
 from veilring.protocols.release.algorithm.noise import Sensitivity, SumNoise, Trust
 from veilring.protocols.requests import RequestRefusal, answer_once, content_key
 
-_TRUST: Final = Trust(parties=2, tolerated=1)
+AGGREGATORS: Final = Trust(parties=2, tolerated=1)
 """Of two shares of the noise, one suffices."""
 
 
@@ -42,7 +42,7 @@ def noise_of(task: Task) -> SumNoise | None:
         return None
     most = task.norm or norm_of(task.vdaf)
     row = Sensitivity("l1", most, entries_of(task.vdaf))
-    return SumNoise("laplace", most / Fraction(task.epsilon), row, _TRUST)
+    return SumNoise("laplace", most / Fraction(task.epsilon), row, AGGREGATORS)
 
 
 def promise_of(task: Task) -> Promise:
