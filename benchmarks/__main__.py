@@ -37,6 +37,7 @@ _BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "owner": "owner:measure_owner",
         "collector": "collector:measure",
         "treewalk": "treewalk:measure",
+        "prio": "prio:measure",
         "flood": "flood:measure",
         "leaking": "leaking:measure",
         "mistakes": "mistakes:measure",

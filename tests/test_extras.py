@@ -64,6 +64,7 @@ SINGLE: Final = {
 """By package, commands that name it if only that one is missing from the laboratory."""
 MODULES: Final = (
     "veilring.estimators",
+    "veilring.protocols.prio.algorithm.prio3",
     "veilring.scenarios.comparison",
     "veilring.testing.exploring",
     "veilring.testing.hiding",

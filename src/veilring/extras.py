@@ -9,6 +9,7 @@ from veilring.errors import MissingExtra
 
 EXTRA_OF: Final[Mapping[str, str]] = {
     "Crypto": "prio",
+    "aiohttp": "prio",
     "distributed": "dask",
     "jinja2": "lab",
     "joblib": "lab",

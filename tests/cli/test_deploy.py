@@ -36,6 +36,7 @@ def test_each_key_of_the_terms_table_is_an_option_with_its_help(system: str) -> 
         ("owner", "iris", "--k", "5"),
         ("prediction", "iris", "--clients", "2", "--apart"),
         ("survey", "iris", "--reports", "10"),
+        ("verified-sum", "iris"),
     ],
     ids=itemgetter(0),
 )

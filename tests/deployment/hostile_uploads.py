@@ -348,12 +348,14 @@ async def attack_server(site: Serving, uploads: int, seed: int) -> Counter[str]:
     return answers
 
 
-async def run(uploads: int, seed: int) -> Counter[str]:
-    """Serve a task on a disk, and attack it."""
-    with tempfile.TemporaryDirectory() as folder:
-        state = Path(folder) / "leader.db"
-        async with serving(VDAFS["histogram"], state=state, closes=CLOSES) as site:
-            return await attack_server(site, uploads, seed)
+async def run(uploads: int, seed: int, state: Path | None = None) -> Counter[str]:
+    """Serve a task, and attack it.
+
+    Args:
+        state: The leader's state file; by default in memory.
+    """
+    async with serving(VDAFS["histogram"], state=state, closes=CLOSES) as site:
+        return await attack_server(site, uploads, seed)
 
 
 def main() -> None:
@@ -362,7 +364,9 @@ def main() -> None:
     parser.add_argument("--uploads", type=int, default=UPLOADS)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    for answer, count in sorted(asyncio.run(run(given.uploads, given.seed)).items()):
+    with tempfile.TemporaryDirectory() as folder:
+        answers = asyncio.run(run(given.uploads, given.seed, Path(folder) / "leader.db"))
+    for answer, count in sorted(answers.items()):
         sys.stdout.write(f"{count:>10,}  {answer}\n")
 
 

@@ -7,6 +7,8 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -115,7 +117,7 @@ class Clients:
 
 @dataclass
 class Collector:
-    """A collector that asks again and again, and is killed now and then.
+    """A collector that asks repeatedly, and is sometimes killed.
 
     Attributes:
         told: The totals of each batch, which never change.
@@ -183,32 +185,43 @@ def check(deployed: Deployment, clients: Clients, name: str) -> None:
         assert known <= set(verdicts), "an acknowledged report is lost"
 
 
-async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
-    """Kill aggregators and collectors, and check that each report counts once at both."""
+def deploy_sum(folder: Path) -> Deployment:
+    """Write a deployment whose aggregators answer any number of collections."""
     options = ("--minimum", MINIMUM, "--epsilon", PRICE, "--budget", BUDGET)
     deployed = Deployment(folder, "sum", *options)
     deployed.let_all(*AGGREGATORS)
-    seen, rng = Crashes(), np.random.default_rng(seed)
+    return deployed
+
+
+@asynccontextmanager
+async def open_clients(folder: Path, seen: Crashes, rng: Generator) -> AsyncIterator[Clients]:
+    """Yield clients of served aggregators."""
     task = Task.decode((folder / "task.json").read_bytes())
+    async with open_uploader(task, pauses=()) as uploader:
+        recipients = await uploader.fetch_recipients()
+        yield Clients(task, uploader, recipients, rng.spawn(1)[0], seen)
+
+
+async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
+    """Kill aggregators and collectors, and check that each report counts once at both."""
+    deployed, seen, rng = deploy_sum(folder), Crashes(), np.random.default_rng(seed)
     try:
         await asyncio.to_thread(deployed.serve, *AGGREGATORS)
-        async with open_uploader(task, pauses=()) as uploader:
-            recipients = await uploader.fetch_recipients()
-            clients = Clients(task, uploader, recipients, rng.spawn(1)[0], seen)
+        async with open_clients(folder, seen, rng) as clients:
             collector = Collector(deployed, rng.spawn(1)[0], seen)
             acting = [*[clients.go_on] * AT_ONCE, collector.go_on]
             see = partial(check, deployed, clients)
             for _ in range(rounds):
                 await kill_one(deployed, AGGREGATORS, acting, rng, see)
-            await _finish(clients, collector)
+            await finish(clients, collector)
         deployed.end_in_order()
-        _compare(deployed, clients, collector)
+        compare(deployed, clients, collector)
     finally:
         deployed.kill()
     return seen
 
 
-async def _finish(clients: Clients, collector: Collector) -> None:
+async def finish(clients: Clients, collector: Collector) -> None:
     """Fill the last batch, and wait until everything is verified and collected."""
     while len(clients.acknowledged) % MINIMUM:
         await clients.report(is_valid=True)
@@ -218,7 +231,7 @@ async def _finish(clients: Clients, collector: Collector) -> None:
     clients.seen.batches = due
 
 
-def _compare(deployed: Deployment, clients: Clients, collector: Collector) -> None:
+def compare(deployed: Deployment, clients: Clients, collector: Collector) -> None:
     """Check that each acknowledged report was counted exactly once, at both aggregators."""
     for name in AGGREGATORS:
         check(deployed, clients, name)

@@ -101,7 +101,7 @@ def test_three_services_and_a_client_work_by_their_own_commands(containers: Cont
     assert containers.running["party-1"].wait(SECONDS) == 0
 
 
-@pytest.mark.parametrize("system", ["votes", "owner", "prediction", "survey", "places"])
+@pytest.mark.parametrize("system", ["votes", "owner", "prediction", "survey", "places", "sum"])
 def test_each_member_has_its_own_files_and_no_others(system: str, tmp_path: Path) -> None:
     """Each folder has one key and all files that its commands name, which `veilring check` accepts.
 

@@ -38,7 +38,13 @@ from veilring.transport.tls import TlsEndpoint, compare_terms
 
 FIRST = {"ring": "party-0", "rank-search": "party-0", "release": "party-0", "votes": "party-0"}
 """The configuration of a party that serves, if it is not named like the role."""
-SERVER = {"owner": "owner", "prediction": "server", "survey": "collector", "places": "server"}
+SERVER = {
+    "owner": "owner",
+    "prediction": "server",
+    "survey": "collector",
+    "places": "server",
+    "sum": "leader",
+}
 LOG = logging.getLogger("veilring.test")
 
 

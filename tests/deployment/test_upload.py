@@ -139,9 +139,9 @@ async def test_honest_reports_count_among_hostile_ones() -> None:
 
 
 @pytest.mark.slow
-async def test_ten_thousand_hostile_uploads() -> None:
+async def test_ten_thousand_hostile_uploads(tmp_path: Path) -> None:
     """Each gets its problem document, none is counted, and the memory of the server stays flat."""
-    await run(10_000, seed=1)
+    await run(10_000, seed=1, state=tmp_path / "leader.db")
 
 
 @pytest.mark.parametrize(("behind", "status"), [(-1, 201), (0, 400), (PRECISION, 400)])

@@ -89,20 +89,38 @@ def systems(
 
 
 def _print_deployment(console: "Console", path: Path, parties: int, queries: int) -> None:
+    from veilring.deployment.config import TASK, read_terms
+
+    said = _verified_sum(path) if TASK in read_terms(path) else _peers(path, parties, queries)
+    for text in said:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _peers(path: Path, parties: int, queries: int) -> tuple[str, ...]:
     from veilring.deployment.peers import PeerTerms
 
     terms = PeerTerms.load(path, parties)
     system = terms.protocol
     cost = system.forecast_for(terms.facts(parties), queries)
     promise = terms.promise(parties)
-    lines = (
+    return (
         f"{system.title}. {system.summary}\n",
         str(promise),
         f"cost          {cost}; for {queries:,} queries among {parties} parties\n",
         promise.paragraph(system.name, budget=terms.budget),
     )
-    for text in lines:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _verified_sum(path: Path) -> tuple[str, ...]:
+    from veilring.deployment.aggregators import VerifiedSumTerms
+
+    terms = VerifiedSumTerms.load(path)
+    batch = f"for a batch of {terms.task.minimum:,} reports, besides their uploads"
+    return (
+        str(terms.promise),
+        f"cost          {terms.cost}; {batch}\n",
+        terms.promise.paragraph(terms.protocol.name),
+    )
 
 
 def _all_systems() -> "Grid":

@@ -270,7 +270,6 @@ def _show_totals(config: Path, confidence: float, shown: _Shown) -> None:
         document = {
             "task": found.task.name,
             "epsilon": found.task.epsilon,
-            "waiting": found.waiting,
             "confidence": found.confidence,
             "batches": [each._asdict() for each in found.batches],
             "estimates": _as_objects(lines),
@@ -281,7 +280,8 @@ def _show_totals(config: Path, confidence: float, shown: _Shown) -> None:
             _print_lines(lines, title, confidence, ("question", "answer"))
         else:
             _print_batches(found, title)
-        typer.echo(f"{found.waiting:,} verified reports wait for the next batch")
+        if not found.batches:
+            typer.echo(f"no batch of {found.task.minimum:,} reports is closed yet")
     shown.write(lines, title, confidence)
 
 

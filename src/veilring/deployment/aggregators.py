@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
@@ -13,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import Section, as_scenario_errors, require_key
+from veilring.config import Section, as_scenario_errors, require_key, require_key_that
 from veilring.deployment.collector import EstimatedNumber
 from veilring.deployment.config import (
     VERIFIED_SUM,
@@ -39,14 +40,18 @@ from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
 from veilring.privacy.statefile import StateFile, open_state_file
 from veilring.protocols.admission import Admission
 from veilring.protocols.prio.aggregator import Helper, Leader
+from veilring.protocols.prio.dap import Ciphertext, decode_configs
+from veilring.protocols.prio.exchange import summing_cost
+from veilring.protocols.prio.hpke import KEY_BYTES as HPKE_BYTES
 from veilring.protocols.prio.messages import AGGREGATORS_FORMAT
-from veilring.protocols.prio.release import Releases, half_width, noise_of, open_total
+from veilring.protocols.prio.release import Releases, half_width, noise_of, open_total, promise_of
 from veilring.protocols.prio.scheme import scheme_of
-from veilring.protocols.prio.sealing import Keyring, load_keys
+from veilring.protocols.prio.sealing import Keyring, load_keys, sealed_bytes
 from veilring.protocols.prio.serving import Aggregator, HelperParty, LeaderParty, collecting
 from veilring.protocols.prio.store import SHARES, ShareStore
 from veilring.protocols.prio.task import Task
 from veilring.protocols.prio.uploads import Door, Intake, unseal_with
+from veilring.protocols.promise import Forecast, Promise
 from veilring.randomness import Streams
 from veilring.transport.handshake import FORMAT
 from veilring.transport.tls import LOOPBACK
@@ -77,7 +82,7 @@ class VerifiedSumTerms(Terms):
 
     Attributes:
         protocol: The parties.
-        task: What clients report, and until when: see `veilring.protocols.prio.task`.
+        task: The task of the clients: see `veilring.protocols.prio.task`.
     """
 
     protocol: VerifiedSumSection = VerifiedSumSection()
@@ -93,12 +98,25 @@ class VerifiedSumTerms(Terms):
     def tables(self) -> dict[str, Any]:
         return {"protocol": {"name": VERIFIED_SUM}} | super().tables
 
+    @property
+    def promise(self) -> Promise:
+        """The guarantee of each client's report."""
+        return promise_of(self.task)
+
+    @property
+    def cost(self) -> Forecast:
+        """The cost of a batch of the minimum of reports, without uploads and set-up of sessions."""
+        _, share_bytes = scheme_of(self.task.vdaf).input_share_sizes
+        empty = Ciphertext(0, bytes(HPKE_BYTES), bytes(sealed_bytes(share_bytes)))
+        return summing_cost(self.task, self.task.minimum, len(empty.encode()))
+
     @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         roles = self.protocol
-        named = {roles.leader, roles.helper, roles.collector}
-        require_key(len(named) == 3, "protocol", ", ".join(named), "three different names")  # noqa: PLR2004  (see the message)
+        named = (roles.leader, roles.helper, roles.collector)
+        different = len(set(named)) == len(named)
+        require_key(different, "protocol", ", ".join(named), "three different names")
         with as_scenario_errors({}, "task"):
             scheme_of(self.task.vdaf)
             noise_of(self.task)
@@ -204,13 +222,44 @@ class AggregatorStart(Start[AggregatorConfig]):
     @override
     def files(self) -> Iterator[Step]:
         yield "roles", self._roles
-        yield "keys", lambda: self.keyring and ""
+        yield (
+            "promise",
+            lambda: f"{self.terms.promise.guarantee}; {self.terms.promise.threat_model}",
+        )
+        yield "keys", lambda: f"{len(decode_configs(self.keyring.advertised))} for new reports"
+        yield "certificate", self._certificate
+        yield "uploads", lambda: self.check_port(self.config.clients, self.config.port)
         yield "task", lambda: f"{self.terms.task.name}, closes {self.terms.task.closes or 'never'}"
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext | None:
+        """The certificate for clients, if there is one."""
+        from veilring.deployment.upload import load_certificate  # noqa: PLC0415  (an extra, for aggregators only)
+
+        config = self.config
+        if not config.certificate:
+            return None
+        return load_certificate(Path(config.certificate), Path(config.certificate_key))
+
+    def _certificate(self) -> str:
+        return "clients come through a web server" if self.tls is None else self.config.certificate
+
+    @override
+    def renew(self, fresh: Self) -> Iterator[str]:
+        from veilring.deployment.upload import renew_certificate  # noqa: PLC0415  (as above)
+
+        if self.tls is not None and fresh.tls is not None:
+            paths = Path(fresh.config.certificate), Path(fresh.config.certificate_key)
+            renew_certificate(self.tls, *paths)
+        if self.keyring.advertised != fresh.keyring.advertised:
+            yield "the keys for clients are other ones"
+        self.keyring.renew(fresh.keyring)
 
     def _roles(self) -> str:
         roles, roster = self.terms.protocol, self.server.roster
         mine = getattr(roles, self.config.role)
-        require_key(self.server.name == mine, "role", self.config.role, f"the role of {mine}")
+        said = f"the terms name {mine} as the {self.config.role}, and this key is of"
+        require_key_that(self.server.name == mine, "role", f"{said} {self.server.name}")
         require_party(roster, f"protocol.{self.config.role}", mine)
         require_party(roster, "protocol", self.other)
         known = ", ".join(roster.names)
@@ -321,12 +370,9 @@ def _party(
 @asynccontextmanager
 async def _clients(start: AggregatorStart, store: ShareStore) -> AsyncIterator[Intake | None]:
     """Answer clients; yield where the uploads of a leader go."""
-    from veilring.deployment.upload import Site, UploadServer, load_certificate  # noqa: PLC0415  (an extra, for aggregators only)
+    from veilring.deployment.upload import Site, UploadServer  # noqa: PLC0415  (an extra, for aggregators only)
 
     config, task, keys = start.config, start.terms.task, start.keyring
-    tls = None
-    if config.certificate:
-        tls = load_certificate(Path(config.certificate), Path(config.certificate_key))
     at = (config.clients, config.port)
     async with AsyncExitStack() as stack:
         intake, base = None, task.helper
@@ -334,7 +380,7 @@ async def _clients(start: AggregatorStart, store: ShareStore) -> AsyncIterator[I
             door, base = Door(task, scheme_of(task.vdaf), keys), task.leader
             intake = Intake(door, store.add, time.time)
             await stack.enter_async_context(intake)
-        await stack.enter_async_context(UploadServer(Site(task, base, keys, intake), at, tls))
+        await stack.enter_async_context(UploadServer(Site(task, base, keys, intake), at, start.tls))
         _log.info("%s answers clients of %s", start.server.name, base)
         yield intake
 
@@ -372,15 +418,10 @@ class BatchTotal(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The noisy totals of all batches that are closed.
-
-    Attributes:
-        waiting: The number of verified reports that are in no batch yet, at the leader.
-    """
+    """The noisy totals of all batches that are closed."""
 
     task: Task
     batches: tuple[BatchTotal, ...]
-    waiting: int
     confidence: float
 
     @property
@@ -417,7 +458,7 @@ async def collect_totals(config: TotalsConfig, confidence: float = INTERVAL_CONF
     task, prio = terms.task, scheme_of(terms.task.vdaf)
     margin = half_width(noise_of(task), confidence)
     names = (terms.protocol.leader, terms.protocol.helper)
-    batches, waiting = list[BatchTotal](), 0
+    batches = list[BatchTotal]()
     role = partial(collecting(terms.digest), prio=prio, price=task.epsilon or 0.0)
     async with AsyncExitStack() as stack:
         connections = [
@@ -428,13 +469,12 @@ async def collect_totals(config: TotalsConfig, confidence: float = INTERVAL_CONF
         ]
         while True:
             leader, helper = [await each.run(role, len(batches)) for each in connections]
-            waiting = leader.waiting
             if leader.share is None or helper.share is None:
                 break
             totals = open_total(prio, leader.share, helper.share, names=names)
             reports = leader.share.reports
             batches.append(BatchTotal(len(batches), reports, totals, margin))
-    return Totals(task, tuple(batches), waiting, confidence)
+    return Totals(task, tuple(batches), confidence)
 
 
 _AGGREGATOR: Final = Duty(

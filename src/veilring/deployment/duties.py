@@ -16,6 +16,7 @@ from veilring.deployment.config import (
     SOCKET_SUFFIX,
     STATE_SUFFIX,
     STATISTICS,
+    TASK,
     VERIFIED_SUM,
     Columns,
     Config,
@@ -47,7 +48,6 @@ _COMMANDS: Final[Mapping[str, str]] = {
 """The commands that run the coroutines of a `Duty`."""
 _STATE: Final = "state"  # the only path with a default but the next
 _SOCKET: Final = "socket"
-_TASK: Final = "task"  # the table of the terms of a verified sum
 _HERE: Final = "here"
 _IN_TERMS: Final = "in the terms"
 _RENAMED_ROLES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -227,7 +227,7 @@ def _duties_of(tables: Mapping[str, Any], folder: Path) -> tuple[str, Mapping[st
         found = read_terms(folder / terms)
         if STATISTICS in found:  # a plan, which no system's terms contain
             return STATISTICS, import_module("veilring.deployment.statistics").DUTIES
-        if _TASK in found:
+        if TASK in found:
             return VERIFIED_SUM, import_module("veilring.deployment.aggregators").DUTIES
         system = named_system(found)
     return name_of(system), import_module(system.deployment).DUTIES

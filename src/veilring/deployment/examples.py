@@ -796,12 +796,12 @@ def _write_sum(asked: Questionnaire, budget: float, to: NewDeployment) -> tuple[
     terms = VerifiedSumTerms.of(**tables).checked()
     names = {role: str(getattr(terms.protocol, role)) for role in ports}
     configs: _Configs = {
-        name: {"role": role, "keys": f"{name}.keys.toml", "port": ports[role], "budget": budget}
+        name: {"role": role, "keys": f"{name}.hpke", "port": ports[role], "budget": budget}
         for role, name in names.items()
     }
     configs[terms.protocol.collector] = {"role": "collector"}
     files: dict[str, Callable[[Path], object]] = {
-        f"{name}.keys.toml": partial(add_key, now=time.time()) for name in names.values()
+        f"{name}.hpke": partial(add_key, now=time.time()) for name in names.values()
     }
     files["task.json"] = lambda path: path.write_bytes(terms.task.encoded)
     request = totals_request(terms)

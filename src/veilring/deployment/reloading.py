@@ -1,8 +1,9 @@
 """A running party reads its files again: on SIGHUP, under `veilring serve`.
 
-These are its roster, its key and certificate, its policy and the level of its log. They are checked
-as at the start, and then replaced in one step of the event loop: no request sees some of them old
-and some new. A mistake changes nothing. Everything else is read only at the start.
+These are its roster, its key and certificate, its policy and the level of its log; and the keys and
+the certificate that an aggregator has for clients. They are checked as at the start, and then
+replaced in one step of the event loop: no request sees some of them old and some new. A mistake
+changes nothing. Everything else is read only at the start.
 """
 
 import asyncio
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from veilring.deployment.start import Start
 
 # The keys of a configuration that may change while its party runs, and the files that they name.
-_RELOADED: Final = ("identity", "roster", "policy", "log_level")
+_RELOADED: Final = (
+    *("identity", "roster", "policy", "log_level"),
+    *("keys", "certificate", "certificate_key"),
+)
 # Files that are read only at the start. One that is the state is written all the time.
 _READ_ONCE: Final = ("terms", "rows", "reading")
 _STATE: Final = "state"
@@ -73,6 +77,7 @@ async def reload(start: "Start[Any]", reloads: Reloads, endpoint: TlsEndpoint) -
         if fresh.policy != start.gate.policy:
             start.gate.change(fresh.policy)  # which may fail, and logs the difference
             changes.append("policy")
+        changes += start.renew(fresh)
         switch()
     except (VeilringError, OSError, ValueError, TypeError) as error:  # of any file of a person
         line = "%s has read its files again, and changes nothing: %s"

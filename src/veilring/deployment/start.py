@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, Self, TypeVar
 
 from typing_extensions import override
 
@@ -53,7 +53,10 @@ _MIB: Final = 1 << 20
 # The shortest limit among systems: that of macOS, less its final zero.
 SOCKET_BYTES_MAX: Final = 103
 # The checks of the key, the roster and the policy, also against the rest of the configuration.
-_CHECKED_AGAIN: Final = ("identity", "clock", "policy", "clients", "quotas", "administrators")
+_CHECKED_AGAIN: Final = (
+    *("identity", "clock", "policy", "clients", "quotas", "administrators"),
+    *("keys", "certificate"),
+)
 # A state file that is this much younger than the present shows a clock that was set back.
 _CLOCK_SLACK: Final = dt.timedelta(hours=1)
 
@@ -148,6 +151,15 @@ class Start(Generic[C]):
             if name in _CHECKED_AGAIN:
                 step()
 
+    def renew(self, fresh: Self) -> Iterator[str]:
+        """Use further files that may change while the party runs, and yield what differs.
+
+        Args:
+            fresh: A start with the files as they are now, which has made its checks again.
+        """
+        del fresh
+        yield from ()
+
     def _own(self) -> Iterator[Step]:
         yield "identity", self._identity
         yield "clock", self._clock_is_plausible
@@ -239,10 +251,18 @@ class Start(Generic[C]):
 
     def _port(self) -> str:
         port = self.server.roster.member(self.server.name).port
-        where = f"{self.config.listen}:{port}"
+        return self.check_port(self.config.listen, port)
+
+    def check_port(self, host: str, port: int) -> str:
+        """Return whether the party can listen, or listens already, at a port.
+
+        Raises:
+            AddressTaken: If another process is using it.
+        """
+        where = f"{host}:{port}"
         if self._running is not None:
             return f"{where}, at which the party is running"
-        bind(self.config.listen, port).close()
+        bind(host, port).close()
         return f"{where} is free"
 
     def _socket(self) -> str:

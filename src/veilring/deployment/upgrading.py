@@ -33,9 +33,10 @@ from veilring.privacy.upgrade import (
 from veilring.protocols.ldp.outbox import OUTBOX
 from veilring.protocols.ldp.store import URL_PREFIXES, rename_task
 from veilring.protocols.ldp.store.sqlite import REPORTS
+from veilring.protocols.prio.store import SHARES
 from veilring.protocols.ranksearch.memory import QUERIES
 
-SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, USAGE, TRAIL)
+SECTIONS: Final = (LEDGER, REPORTS, OUTBOX, QUERIES, SHARES, USAGE, TRAIL)
 """All sections of state files, except those of other packages."""
 # A start writes the budgets of a ledger, the space of charges, and the policy.
 _OPENING: Final = ("settings", "policy")

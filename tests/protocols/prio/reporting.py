@@ -14,6 +14,7 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import LEDGER, Ledger, open_ledger
 from veilring.privacy.statefile import open_state_file
 from veilring.protocols.prio.aggregator import Counting, Helper, Leader
+from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.exchange import open_plain
 from veilring.protocols.prio.messages import BatchAnswer, TotalShare
 from veilring.protocols.prio.release import Releases, noise_of, open_total
@@ -84,7 +85,9 @@ class Pair:
         def rng() -> Generator:
             return seeded("noise", next(draws))
 
-        def counting(name: str, draw: Callable[[], bytes]) -> tuple[Any, ...]:
+        def counting(
+            name: str, draw: Callable[[], bytes]
+        ) -> tuple[Task, Prio3, ShareStore, Callable[[], float]]:
             file = open_state_file(None, LEDGER, SHARES)
             store = ShareStore(file, task, draw)
             ledger = open_ledger(file, Budgets("epsilon", budget))

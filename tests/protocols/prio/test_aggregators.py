@@ -10,7 +10,7 @@ from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.privacy.noise import discrete_laplace_pmf
 from veilring.privacy.statefile import open_state_file
 from veilring.protocols.prio.messages import Verdict
-from veilring.protocols.prio.release import noise_of, open_total
+from veilring.protocols.prio.release import half_width, noise_of, open_total, promise_of
 from veilring.protocols.prio.scheme import norm_of
 from veilring.protocols.prio.store import SHARES, ShareStore, digest_ids
 from veilring.protocols.prio.task import Vdaf
@@ -154,6 +154,21 @@ def test_reports_that_wait_are_for_a_later_batch() -> None:
     assert pair.verify() == 2
     pair.close()
     assert pair.ids(1) == ({early[1].id, late[0].id},) * 2
+
+
+def test_reports_verified_after_a_lost_proposal_are_for_a_later_batch() -> None:
+    """A batch keeps its reports if its proposal is lost, and later reports count later."""
+    pair = Pair.of(make_task(minimum=2))
+    first = add(pair, [1, 2], seeded("clients"))
+    pair.verify()
+    pair.close(loses="request")
+    assert pair.leader.has_proposed()
+    later = add(pair, [3, 3], seeded("others"))
+    assert pair.verify() == 2
+    assert pair.close() == 2
+    assert pair.close() == 1
+    assert pair.ids(0) == ({each.id for each in first},) * 2
+    assert pair.ids(1) == ({each.id for each in later},) * 2
 
 
 def test_denied_report_is_named() -> None:
@@ -309,3 +324,26 @@ def test_noise_is_exactly_that_of_two_aggregators() -> None:
     each = FALSE_ALARM / len(counts)
     for number, chance in zip(counts, [*chances, 1 - chances.sum()], strict=True):
         assert stats.binomtest(number, entries, float(chance)).pvalue > each
+
+
+@pytest.mark.parametrize("scale", [0.5, 3, 40])
+def test_interval_is_the_shortest_that_suffices(scale: float) -> None:
+    """The noise of a total exceeds the half-width with at most the stated probability."""
+    noise = noise_of(make_task(Vdaf(kind="count"), epsilon=1 / scale))
+    one = discrete_laplace_pmf(np.arange(-2000, 2001), scale)
+    both = np.convolve(one, one)
+    for confidence in (0.5, 0.95, 0.999):
+        width = half_width(noise, confidence)
+        inside = [both[4000 - k : 4001 + k].sum() for k in (width - 1, width)]
+        assert inside[1] >= confidence - 1e-12
+        assert inside[0] < confidence
+    assert half_width(None, 0.95) == 0
+
+
+def test_promise_is_one_aggregators() -> None:
+    """The promise is the epsilon of a batch against all but one aggregator, or none."""
+    promise = promise_of(make_task(Vdaf(kind="sum", bits=4), epsilon=0.5))
+    assert promise.guarantee == "ε = 0.5 for each batch (pure ε-DP)"
+    assert "changes a total by at most 15" in promise.note
+    assert "a person" in promise.paragraph("prio")
+    assert promise_of(make_task()).guarantee == "no ε: totals are exact"

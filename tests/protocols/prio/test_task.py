@@ -7,29 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.protocols.prio.reports import make_task
 
 from veilring.errors import InputError
 from veilring.protocols.prio.task import PARAMETERS, Task, Vdaf, name_task, read_task_name
-
-COUNT = Vdaf(kind="count")
-
-
-def make_task(**given: Any) -> Task:
-    """Return a task with some values of its own."""
-    usual: dict[str, Any] = {
-        "leader": "https://leader.example/",
-        "helper": "https://helper.example/dap/",
-        "vdaf": COUNT,
-        "time_precision": 3600,
-        "minimum": 100,
-    }
-    return Task(**usual | given)
 
 
 def test_a_task_is_its_canonical_bytes() -> None:
     """Decoding gives an equal task, and its id is the hash of its bytes."""
     vdaf = Vdaf(kind="sumvec64", bits=8, length=100, chunk_length=30, proofs=3)
-    task = make_task(vdaf=vdaf, epsilon=1.0, closes=1_800_000_000, terms={"asks": ["a", 1.5]})
+    task = make_task(vdaf, epsilon=1.0, closes=1_800_000_000, terms={"asks": ["a", 1.5]})
     again = Task.decode(task.encoded)
     assert again == task
     assert again.task_id == hashlib.sha256(task.encoded).digest() == task.task_id
@@ -38,8 +25,8 @@ def test_a_task_is_its_canonical_bytes() -> None:
 @pytest.mark.parametrize("key", ["leader", "helper", "time_precision", "minimum", "closes"])
 def test_each_parameter_changes_the_identity(key: str) -> None:
     """Two tasks that differ in any value have different ids."""
-    other = "https://other.example/" if key in {"leader", "helper"} else 7
-    assert make_task(**{key: other}).task_id != make_task().task_id
+    given: dict[str, Any] = {key: "https://other.example/" if "er" in key[-2:] else 7}
+    assert make_task(**given).task_id != make_task().task_id
 
 
 def test_other_bytes_of_the_same_task_are_refused() -> None:

@@ -1,7 +1,7 @@
-"""What a leader and a helper do with reports: verify them, and fix the same batches.
+"""A leader and a helper verify reports, and fix the same batches.
 
-Here is no network: each function takes a message and returns the answer, once everything that the
-answer says is on disk. The sessions are in `veilring.protocols.prio.exchange`.
+Here is no network: each function takes a message and returns the answer, once everything in the
+answer is on disk. The sessions are in `veilring.protocols.prio.exchange`.
 
 **Exactly once.** A report is counted by both aggregators or by neither. The helper stores its
 verdict before it answers, and answers a repeated request alike; so a leader that was interrupted
@@ -59,7 +59,7 @@ EXCHANGE_REPORTS_MAX: Final = 4096
 """The maximum number of reports that are verified in one exchange."""
 _IDS_MAX: Final = EXCHANGE_REPORTS_MAX  # of reports that the helper has yet to refuse, a message
 _ROOM: Final = CONTENT_BYTES_MAX - _IDS_MAX * ID_BYTES - KEY_BYTES
-_LISTED_MAX: Final = CONTENT_BYTES_MAX // ID_BYTES
+_LISTED_MAX: Final = _ROOM // ID_BYTES - PARTS
 _SIZE_BYTES: Final = 4  # of an encrypted share's size
 _TIME_BYTES: Final = 8
 
@@ -135,9 +135,13 @@ class Proposal(NamedTuple):
 class Leader(Counting):
     """The aggregator that receives uploads, and decides when a batch closes."""
 
-    def prepare(self) -> Exchange | None:
-        """Return the next reports to verify, as many as the batch lacks; none if nothing waits."""
-        while uploads := self._next_uploads():
+    def prepare(self, flying: Exchange | None = None) -> Exchange | None:
+        """Return the next reports to verify, at most those that the batch lacks; none without any.
+
+        Args:
+            flying: The reports that are being verified meanwhile.
+        """
+        while uploads := self._next_uploads([] if flying is None else flying.numbers):
             numbers, kept = list(uploads), list(uploads.values())
             prepared = self.prio.prepare(
                 self.store.verify_key,
@@ -192,34 +196,34 @@ class Leader(Counting):
         self.store.disown(exchange.disowned)
         return sum(verdict == Verdict.ACCEPTED for _, verdict, _ in settled)
 
+    def has_proposed(self) -> bool:
+        """Return whether the helper has yet to agree to a batch, before more is verified."""
+        last = self.store.last_batch()
+        return last is not None and not last.agreed
+
     def is_due(self) -> bool:
         """Return whether a batch closes now: it is full, or the task has ended."""
-        last = self.store.last_batch()
-        if last is not None and not last.agreed:
+        if self.has_proposed():
             return True
         accepted = self.store.count(Verdict.ACCEPTED)
         return accepted >= (1 if self.has_ended() else self.task.minimum)
 
-    def propose(self, earlier: Proposal | None = None, listed: Sequence[bytes] = ()) -> Proposal:
+    def propose(self, others: Sequence[bytes] = (), later: Sequence[bytes] = ()) -> Proposal:
         """Fix the next batch, and return what to send to the helper.
 
         Args:
-            earlier: The proposal that the helper has not agreed to.
-            listed: The ids of the helper's reports that differ from it.
+            others: The ids of reports that the helper has accepted, and that are not in the batch.
+            later: The ids of earlier ones of these, which wait for a later batch.
         """
-        batch = self.store.propose()
-        own = set(self.store.ids_of(batch.number))
-        later = [] if earlier is None else list(earlier.later)
+        batch, known = self.store.propose(), self.store.known(others)
+        waits = {each for each in others if each in known and known[each].verdict in _MAY_COUNT}
         disowned = self.store.ids(Verdict.DISPUTED, _IDS_MAX)
-        if earlier is not None:
-            waits = self.store.known(listed)
-            for each in listed:
-                is_waiting = each in waits and waits[each].verdict == Verdict.WAITING
-                (later if is_waiting else disowned).extend([] if each in own else [each])
+        disowned += (each for each in others if each not in waits)
+        later = [*later, *(each for each in others if each in waits)]
         message = ProposeBatch(
             number=batch.number,
             reports=batch.reports,
-            digests=digest_ids(own),
+            digests=digest_ids(self.store.ids_of(batch.number)),
             disowned=b"".join(disowned),
             later=b"".join(later),
         )
@@ -231,29 +235,30 @@ class Leader(Counting):
         Raises:
             ProtocolViolation: If the helper denies reports that it has accepted.
         """
+        self.store.disown(proposal.disowned)  # as the helper has done, whatever it answers
+        number = proposal.batch.number
         if answer.agreed:
-            self.store.disown(proposal.disowned)
-            self.store.agree(proposal.batch.number)
+            self.store.agree(number)
             return None
-        listed = split_ids(answer.ids, helper)
-        following = self.propose(proposal, listed)
-        if following.message == proposal.message:
-            raise ProtocolViolation(
-                helper, f"denies reports of batch {proposal.batch.number} that it has accepted"
-            )
-        return following
+        left_out = {*self.store.ids_of(number), *proposal.later}
+        others = [each for each in split_ids(answer.ids, helper) if each not in left_out]
+        if not others:
+            said = f"denies reports of batch {number} that it has accepted"
+            raise ProtocolViolation(helper, said)
+        return self.propose(others, proposal.later)
 
-    def _next_uploads(self) -> dict[int, Upload]:
+    def _next_uploads(self, flying: Sequence[int]) -> dict[int, Upload]:
         """Return the next reports of one exchange, after refusing those of a wrong size."""
-        lacking = self.task.minimum - self.store.count(Verdict.ACCEPTED)
+        lacking = self.task.minimum - self.store.count(Verdict.ACCEPTED) - len(flying)
         if self.has_ended():
             lacking = EXCHANGE_REPORTS_MAX
-        uploads = self.store.waiting(max(0, min(lacking, EXCHANGE_REPORTS_MAX)))
+        most = max(0, min(lacking, EXCHANGE_REPORTS_MAX))
+        uploads = self.store.waiting(most, max(flying, default=0))
         sizes = self.prio.public_share_size, self.prio.input_share_sizes[LEADER]
         wrong = [n for n, each in uploads.items() if (len(each.public), len(each.share)) != sizes]
         if wrong:
             self.store.settle([(number, Verdict.INVALID, b"") for number in wrong])
-            return self._next_uploads()
+            return self._next_uploads(flying)
         ends = accumulate(_row_bytes(self.prio, len(each.sealed)) for each in uploads.values())
         fit = sum(end <= _ROOM for end in ends)
         return dict(list(uploads.items())[: max(1, fit)])
@@ -399,6 +404,8 @@ class Helper(Counting):
         return Verdict.ACCEPTED
 
 
+_MAY_COUNT: Final = frozenset({Verdict.WAITING, Verdict.ACCEPTED})
+"""The verdicts of a leader on reports that may be in a later batch."""
 _BY_CLOCK: Final = frozenset({Verdict.LATE, Verdict.EARLY})
 """The verdicts that follow from a time, and need not be stored."""
 

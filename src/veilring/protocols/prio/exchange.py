@@ -191,15 +191,19 @@ def open_plain(uploads: Sequence[Upload]) -> list[bytes | None]:
     return [each.sealed for each in uploads]
 
 
-def summing_cost(task: Task, reports: int) -> Forecast:
+def summing_cost(task: Task, reports: int, sealed: int | None = None) -> Forecast:
     """Forecast `sum_verified` of valid reports: two rounds an exchange, and three for the batch.
 
     There are ⌈n / e⌉ exchanges of two messages each, where e is the number of reports of which
     everything fits a frame, at most `EXCHANGE_REPORTS_MAX`; then two messages for the batch and two
     shares of the total.
+
+    Args:
+        sealed: The size in bytes of each share for the helper; by default that of a share that is
+            not encrypted.
     """
     prio = scheme_of(task.vdaf)
-    sealed = prio.input_share_sizes[HELPER]
+    sealed = prio.input_share_sizes[HELPER] if sealed is None else sealed
     size = exchange_reports(prio, sealed)
     full, rest = divmod(reports, size)
     exchanges = [(size, full), (rest, 1 if rest else 0)]

@@ -1,4 +1,4 @@
-"""What the leader, the helper and the collector of a verified sum send to each other.
+"""The messages of the leader, the helper and the collector of a verified sum.
 
 A leader and its helper verify many reports in one exchange, and fix a batch in another one; the
 collector asks each of them for its share of a total. All of it runs in sessions of two parties.
@@ -145,13 +145,11 @@ class BatchState(Message, kind="prio.state"):
         verdict: A `veilring.protocols.requests.RequestVerdict`.
         left: The remaining budget if that is insufficient, otherwise 0.
         batches: The number of batches that are closed.
-        waiting: The number of verified reports that are in no batch yet.
     """
 
     verdict: _Count
     left: float
     batches: _Count
-    waiting: _Count
 
 
 class TotalShare(Message, kind="prio.total"):

@@ -51,9 +51,8 @@ def promise_of(task: Task) -> Promise:
     return Promise(
         protects="each client's report",
         against="one of the aggregators, the collector and all other clients, together",
-        threat_model="one of two aggregators is honest: the other one may pool what it sees with the"
-        " collector and any clients; reports that are not valid are refused, a valid report changes"
-        f" a total by at most {most}, and either aggregator can change a total unnoticed",
+        threat_model="one honest aggregator: the other one may pool its view with the collector and"
+        " any clients",
         adjacency="a person with one report in a batch added or removed"
         + (f", who answers as asked (an L1 norm of at most {task.norm:,})" if task.norm else ""),
         epsilon=task.epsilon,
@@ -62,6 +61,10 @@ def promise_of(task: Task) -> Promise:
         measure="no ε: totals are exact" if task.epsilon is None else measure_of(0.0),
         learned="the collector: the noisy totals and the number of reports of each batch; both"
         " aggregators: the times of uploads and the number of valid reports",
+        note="A report that is not valid is refused, and a valid report changes a total by at most"
+        f" {most}. Either aggregator can change a total unnoticed. The number of reports of a batch"
+        " is public, and no ε protects it. One report exchanged for another one costs at most twice"
+        " the ε.",
     )
 
 

@@ -1,6 +1,6 @@
-"""The long-lived leader and helper of a verified sum, and what their collector asks them.
+"""The long-lived leader and helper of a verified sum, and the requests of their collector.
 
-A leader verifies what has arrived, again and again, and closes each batch that is due. It opens the
+A leader verifies all reports that have arrived, and closes each batch that is due. It opens the
 sessions with its helper, which only answers. Whatever interrupts it, it goes on from its store.
 """
 
@@ -20,16 +20,10 @@ from veilring.nodes.service import Offer, Offload, opening
 from veilring.nodes.session import SessionLimits
 from veilring.protocols.admission import Admission, Asked, admit_all
 from veilring.protocols.chunks import receive_chunks, send_chunks
-from veilring.protocols.prio.aggregator import Helper, Leader
+from veilring.protocols.prio.aggregator import Exchange, Helper, Leader
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.exchange import answer_leader, close_batch, verify_reports
-from veilring.protocols.prio.messages import (
-    BatchAnswer,
-    BatchState,
-    CollectBatch,
-    TotalShare,
-    Verdict,
-)
+from veilring.protocols.prio.messages import BatchAnswer, BatchState, CollectBatch, TotalShare
 from veilring.protocols.prio.release import Releases, like_share
 from veilring.protocols.requests import (
     RequestRefusal,
@@ -49,7 +43,6 @@ COLLECT: Final = "prio.collect"
 PAUSE_SECONDS: Final = 1.0
 # After an error: a helper that restarts is back within a few seconds.
 RETRY_SECONDS: Final = 3.0
-_NONE: Final = BatchState(verdict=RequestVerdict.ANSWERED, left=0.0, batches=0, waiting=0)
 _T = TypeVar("_T")
 _log = logging.getLogger("veilring.aggregator")
 
@@ -62,13 +55,12 @@ class Collected(NamedTuple):
     """
 
     batches: int
-    waiting: int
     share: TotalShare | None
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregator:
-    """What a leader and a helper have in common: totals for the collector.
+    """The common part of a leader and a helper: totals for the collector.
 
     Attributes:
         releases: Its totals.
@@ -123,22 +115,25 @@ class Aggregator:
     def _release(
         self, number: int, collector: str, session: bytes
     ) -> tuple[BatchState, TotalShare | None]:
-        store = self.releases.store
+        store, price = self.releases.store, self.releases.price
         last, batch = store.last_batch(), store.batch(number)
-        closed = 0 if last is None else last.number + last.agreed
-        waiting = store.count(Verdict.ACCEPTED)
-        state = _NONE.model_copy(update={"batches": closed, "waiting": waiting})
-        if batch is None or not batch.agreed:
-            return state, None
-        new, price = batch.total is None, self.releases.price
-        content = self.releases.request(number)
+        if batch is not None and not batch.agreed:
+            batch = None
+        state = BatchState(
+            verdict=RequestVerdict.ANSWERED,
+            left=0.0,
+            batches=0 if last is None else last.number + last.agreed,
+        )
+        new = int(batch is not None and batch.total is None)
         asked = Asked(
-            *(collector, int(new), price if new else 0.0),
+            *(collector, new, price if new else 0.0),
             service=COLLECT,
             session=session,
-            request=content,
+            request=self.releases.request(number),
         )
         with self.admission(asked) as admitted:
+            if batch is None:
+                return state, None
             done = self.releases.release(batch, collector, admitted.count)
             if isinstance(done, RequestRefusal):
                 admitted.refuse(done.rule)
@@ -213,19 +208,32 @@ class LeaderParty(Aggregator):
             VeilringError: If a session broke off. Nothing is lost.
         """
         while True:
+            if await self.settled(self.leader.has_proposed):  # before it was interrupted
+                await self._close()
             exchange = await self.settled(self.leader.prepare)
             if exchange is not None:
-                verify = partial(verify_reports, exchange=exchange)
-                accepted = await self._play(verify)
-                line = "verified %d reports with %s: %d are accepted"
-                _log.info(line, len(exchange.numbers), self.helper, accepted)
+                await self._verify(exchange)
             elif await self.settled(self.leader.is_due):
-                proposal = await self.settled(self.leader.propose)
-                await self._play(partial(close_batch, proposal=proposal))
-                line = "batch %d of %d reports is closed, here and at %s"
-                _log.info(line, proposal.batch.number, proposal.batch.reports, self.helper)
+                await self._close()
             else:
                 return
+
+    async def _close(self) -> None:
+        """Close a batch."""
+        proposal = await self.settled(self.leader.propose)
+        await self._play(partial(close_batch, proposal=proposal))
+        line = "batch %d of %d reports is closed, here and at %s"
+        _log.info(line, proposal.batch.number, proposal.batch.reports, self.helper)
+
+    async def _verify(self, exchange: Exchange | None) -> None:
+        """Verify reports, and prepare the next ones while the helper works, until none is left."""
+        while exchange is not None:
+            following = self.settled(partial(self.leader.prepare, exchange))
+            play = self._play(partial(verify_reports, exchange=exchange))
+            accepted, prepared = await asyncio.gather(play, following)
+            line = "verified %d reports with %s: %d are accepted"
+            _log.info(line, len(exchange.numbers), self.helper, accepted)
+            exchange = prepared
 
     async def _play(self, role: Callable[..., Awaitable[int]]) -> int:
         self.node.require((self.helper,))
@@ -257,7 +265,7 @@ async def collect_batch(party: Party, number: int, *, prio: Prio3, price: float)
         share = await receive_chunks(party, like, sender=aggregator, first_round=3)
         if share.number != number:
             raise ProtocolViolation(aggregator, "sent its share of another batch")
-    return Collected(state.batches, state.waiting, share)
+    return Collected(state.batches, share)
 
 
 def collecting(terms: bytes) -> Callable[..., Awaitable[Collected]]:

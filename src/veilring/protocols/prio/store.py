@@ -195,13 +195,17 @@ class ShareStore:
         with self.transaction() as db:
             return [_add(db, upload) for upload in uploads]
 
-    def waiting(self, most: int) -> dict[int, Upload]:
-        """Return the first reports that are not verified, by their numbers."""
+    def waiting(self, most: int, after: int = 0) -> dict[int, Upload]:
+        """Return the first reports that are not verified, by their numbers.
+
+        Args:
+            after: The number below the numbers of all of them.
+        """
         rows = self._all(
             "SELECT number, id, time, public, inputs.share, sealed"
             " FROM uploads JOIN inputs USING (number)"
-            " WHERE verdict = ? AND batch IS NULL ORDER BY number LIMIT ?",
-            (Verdict.WAITING, most),
+            " WHERE verdict = ? AND batch IS NULL AND number > ? ORDER BY number LIMIT ?",
+            (Verdict.WAITING, after, most),
         )
         return {number: Upload(*rest) for number, *rest in rows}
 

@@ -1,12 +1,12 @@
 """Valid measurements as arithmetic circuits (sections "Validity Circuits" and "Instantiations").
 
-A circuit encodes a measurement as a vector x of field elements, and is 0 at x if the measurement is
-valid. Its only multiplications of two secrets are calls of one gadget, a polynomial of degree 2. The
-gadget's inputs are called wires. Wires, and the circuit given the gadget's outputs, are affine in x:
-each aggregator computes its share of them from its share of x.
+A circuit encodes a measurement as a vector x of field elements, and is 0 at x if the measurement
+is valid. Its only multiplications of two secrets are calls of one gadget, a polynomial of degree 2.
+The gadget's inputs are called wires. The wires are affine in x, and so is the circuit given the
+gadget's outputs: each aggregator computes its share of them from its share of x.
 
-The randomness r of a circuit is the same for prover and aggregators. It combines all conditions on x
-into one, which an invalid x fulfils with a probability of at most about its length over the modulus.
+The randomness r of a circuit is the same for prover and aggregators. It combines all conditions on
+x into one, which an invalid x fulfils with a probability of about its length over the modulus.
 """
 
 from abc import ABC, abstractmethod
@@ -80,12 +80,17 @@ class Circuit(ABC):
         """
         return self.field.matmul(basis[:, None], self.wires(x, r, shares))[:, 0]
 
+    def weights(self, r: Elements) -> Elements | None:
+        """Return the factors of the gadget's outputs, shape (words, calls, reports), if not 1."""
+        del r
+        return None
+
     @abstractmethod
     def output(self, gadgets: Elements, x: Elements, r: Elements, shares: int) -> Elements:
         """Return the output of the circuit, shape (words, reports).
 
         Args:
-            gadgets: The outputs of all calls, shape (words, calls, reports).
+            gadgets: The weighted sum of the outputs of all calls, shape (words, reports).
         """
 
     def truncate(self, x: Elements) -> Elements:
@@ -110,7 +115,7 @@ class Count(Circuit):
 
     @override
     def output(self, gadgets: Elements, x: Elements, r: Elements, shares: int) -> Elements:
-        return self.field.sub(gadgets[:, 0], x[:, 0])
+        return self.field.sub(gadgets, x[:, 0])
 
 
 class Sum(Circuit):
@@ -124,16 +129,19 @@ class Sum(Circuit):
     @override
     def gadget(self, wires: Elements) -> Elements:
         x = wires[:, :, 0]
-        return self.field.sub(self.field.square(x), x)
+        return self.field.sub(self.field.mul(x, x), x)
 
     @override
     def wires(self, x: Elements, r: Elements, shares: int) -> Elements:
         return x[:, :, None]
 
     @override
+    def weights(self, r: Elements) -> Elements:
+        return powers_of(self.field, r, self.calls + 1)[:, 1:]
+
+    @override
     def output(self, gadgets: Elements, x: Elements, r: Elements, shares: int) -> Elements:
-        weights = powers_of(self.field, r, self.calls + 1)[:, 1:]
-        return self.field.matmul(weights[:, None], gadgets[:, :, None])[:, 0, 0]
+        return gadgets
 
     @override
     def truncate(self, x: Elements) -> Elements:
@@ -180,13 +188,13 @@ class ZerosAndOnes(Circuit):
 
     @override
     def output(self, gadgets: Elements, x: Elements, r: Elements, shares: int) -> Elements:
-        return self.field.sum(gadgets, axis=1)
+        return gadgets
 
     def _chunks(self, x: Elements) -> Elements:
         """Return x with zeros at its end, shape (words, calls, chunk, reports)."""
         padded = self.field.zeros(self.calls * self.chunk, x.shape[-1])
         padded[:, : self.length] = x
-        return padded.reshape(-1, self.calls, self.chunk, x.shape[-1])
+        return padded.reshape(len(x), self.calls, self.chunk, x.shape[-1])
 
     def _powers(self, r: Elements) -> tuple[Elements, Elements]:
         """Return `r, r², ..., r^chunk`, and `1, r^chunk, r^(2 chunk), ...` for the calls."""
@@ -195,11 +203,14 @@ class ZerosAndOnes(Circuit):
 
     def _fraction(self, shares: int, of: int = 1) -> Elements:
         """Return a share of a constant, shape (words, 1, 1)."""
-        return self.field.elements([of * pow(shares, -1, self.field.modulus)])[..., None]
+        return self.field.constant(of * pow(shares, -1, self.field.modulus), axes=3)
 
     def _and(self, gadgets: Elements, difference: Elements, r: Elements) -> Elements:
-        """Return the output of a circuit that also checks that a difference is 0."""
-        checks = np.stack([self.field.sum(gadgets, axis=1), difference], 1)
+        """Return the output of a circuit that also checks that a difference is 0.
+
+        The draft's text has another factor r at the gadgets, but its test vectors do not.
+        """
+        checks = np.stack([gadgets, difference], axis=1)
         factors = powers_of(self.field, r[:, 1:2], 3)[:, 1:]
         return self.field.sum(self.field.mul(factors, checks), axis=1)
 
@@ -238,7 +249,7 @@ class Histogram(ZerosAndOnes):
 class MultiHotHistogram(ZerosAndOnes):
     """A measurement is a vector of zeros and at most `ones_max` ones.
 
-    This circuit of the drafts after 08 has test vectors for 08. After the buckets follow the bits of
+    This circuit of later drafts has test vectors for draft 08. After the buckets follow the bits of
     the number of ones plus an offset, which makes `ones_max` the largest number that fits.
     """
 
@@ -342,13 +353,11 @@ def _within(measurements: NDArray[Any], shape: tuple[int, ...], most: int) -> ND
 
 
 def _bits_of(numbers: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
-    """Return the bits of each report's numbers, the lowest first, shape (numbers · bits, reports)."""
+    """Return the bits of numbers, the lowest first, shape (numbers · bits, reports)."""
     found = numbers.T[:, None] >> np.arange(bits, dtype=np.uint64)[:, None] & np.uint64(1)
-    return found.reshape(-1, len(numbers))
+    return found.reshape(numbers.shape[1] * bits, len(numbers))
 
 
 def _numbers_of(field: Field, x: Elements, bits: int) -> Elements:
-    """Return the numbers whose bits are given, or shares of them, shape (words, numbers, reports)."""
-    places = field.elements(1 << i for i in range(bits))[..., None]
-    split = x.reshape(field.words, -1, bits, x.shape[-1])
-    return field.sum(field.mul(split, places), axis=2)
+    """Return numbers from their bits, or shares of both, shape (words, numbers, reports)."""
+    return field.join_bits(x.reshape(field.words, x.shape[1] // bits, bits, x.shape[-1]))

@@ -15,22 +15,21 @@ class Draft:
     Attributes:
         version: The version of the document in each domain separation tag ("Conventions").
         algorithm_class: The class of a VDAF in a tag ("The Domain Separation Tag").
-        seed_bytes: The size of a seed of `XofTurboShake128`, and of the key of verification.
+        seed_bytes: The size of a seed of `XofTurboShake128`, and of the verification key.
         nonce_bytes: The size of a report's nonce.
         xof_domain: The domain byte of TurboSHAKE128.
-        measurement_share: The usage of an expansion of a helper's share of a measurement; all
-            usages are those of table "prio3-const".
-        proof_share: Of a helper's share of the proofs.
-        joint_randomness: Of the randomness of prover and verifiers.
-        prove_randomness: Of the prover's randomness.
-        query_randomness: Of the verifiers' randomness.
-        joint_seed: Of the seed of the joint randomness.
-        joint_part: Of an aggregator's part of that seed.
-        count: The code point of Prio3Count; all code points are those of table "codepoints".
-        sum: Of Prio3Sum.
-        sum_vec: Of Prio3SumVec.
-        histogram: Of Prio3Histogram.
-        private: Of a scheme that has only a test vector: the last number for private use.
+        measurement_share: The usage (section "Construction") of a helper's measurement share.
+        proof_share: The usage of a helper's share of the proofs.
+        joint_randomness: The usage of the randomness of prover and verifiers.
+        prove_randomness: The usage of the prover's randomness.
+        query_randomness: The usage of the verifiers' randomness.
+        joint_seed: The usage of the seed of the joint randomness.
+        joint_part: The usage of an aggregator's part of that seed.
+        count: The code point (section "IANA Considerations") of Prio3Count.
+        sum: The code point of Prio3Sum.
+        sum_vec: The code point of Prio3SumVec.
+        histogram: The code point of Prio3Histogram.
+        private: The last code point for private use, of schemes that have only a test vector.
     """
 
     version: int

@@ -8,10 +8,9 @@ lowest word at 0, and reports last, so that each operation runs over adjacent me
 may stand between. All elements are canonical, that is below the modulus, unless stated otherwise.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -25,14 +24,19 @@ Octets: TypeAlias = NDArray[np.uint8]
 """Rows of bytes, shape (reports, bytes)."""
 
 WORD_BYTES: Final = 8
+_WORD_BITS: Final = 64
+# Single products are made of halves of words, whose products just fit into a word.
 _LIMB_BITS: Final = 32
-_LIMB: Final = np.uint64(0xFFFFFFFF)
-_SHIFT: Final = np.uint64(_LIMB_BITS)
-# Products of 16-bit digits are exact in double precision, and so are sums of up to 2^21 of them.
-_DIGIT_BITS: Final = 16
-_DIGIT: Final = np.uint64(0xFFFF)
+_LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
+_LIMB_SHIFT: Final = np.uint64(_LIMB_BITS)
+# Shifted by fewer bits, a limb has at most 58, which leaves room for the sum.
+_PLACES_MAX: Final = 26
+# Sums of products are made of digits, whose products have 52 bits: the sum of 2^8 products of
+# elements, with at most five digits' products in a column, has fewer than 63 bits.
+_DIGIT_BITS: Final = 26
+_DIGIT: Final = np.uint64((1 << _DIGIT_BITS) - 1)
 _DIGIT_SHIFT: Final = np.uint64(_DIGIT_BITS)
-_DIGITS_IN_WORD: Final = 4
+_INNER_MAX: Final = 1 << 8
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,10 @@ class Field:
         found = np.array([_split(number, self.words) for number in reduced], dtype=np.uint64)
         return np.ascontiguousarray(found.reshape(-1, self.words).T)
 
+    def constant(self, number: int, axes: int) -> Elements:
+        """Return an integer modulo the prime, with a number of axes, each but the first of 1."""
+        return self.elements([number]).reshape(self.words, *(1,) * (axes - 1))
+
     def small(self, numbers: NDArray[np.unsignedinteger] | Ints | Bools) -> Elements:
         """Return integers from 0 to 2^63 as elements; the words get an axis of their own."""
         found = self.zeros(*numbers.shape)
@@ -108,12 +116,16 @@ class Field:
 
         An element that is not canonical is returned as it is: discard its row.
         """
-        words = np.ascontiguousarray(rows).view("<u8").reshape(len(rows), -1, self.words)
-        elements = words.transpose(2, 1, 0).astype(np.uint64, order="C")
-        return elements, self.is_canonical(elements).all(axis=0)
+        length = rows.shape[1] // self.element_bytes
+        words = np.ascontiguousarray(rows).view("<u8").reshape(len(rows), length, self.words)
+        elements: Elements = words.transpose(2, 1, 0).astype(np.uint64, order="C")
+        return elements, np.asarray(self.is_canonical(elements).all(axis=0))
 
     def is_canonical(self, elements: Elements) -> Bools:
         """Return whether each element is below the modulus, without the axis of words."""
+        below: Bools = elements[-1] < self._modulus_words[-1]
+        if below.all():
+            return below
         below = np.zeros(elements.shape[1:], dtype=np.bool_)
         for word, limit in zip(elements, self._modulus_words, strict=True):
             below = (word < limit) | ((word == limit) & below)
@@ -121,134 +133,138 @@ class Field:
 
     def sub(self, a: Elements, b: Elements) -> Elements:
         """Return a - b; b may also be the modulus itself."""
-        found = np.empty(np.broadcast_shapes(a.shape, b.shape), dtype=np.uint64)
-        borrow: Bools | None = None
-        for out, left, right in zip(found, a, b, strict=True):
-            np.subtract(left, right, out=out)
-            below = left < right
-            if borrow is not None:
-                below |= borrow & (out == 0)
-                out -= borrow
-            borrow = below
-        assert borrow is not None  # there is at least one word
-        self._add_modulus(found, borrow)
+        found, negative = _subtract(a, b)
+        self._add_modulus(found, negative)
         return found
-
-    def _add_modulus(self, elements: Elements, chosen: Bools) -> None:
-        """Add the modulus to the chosen elements, in place; the last carry is dropped."""
-        carry = np.zeros((), dtype=np.bool_)
-        mask = chosen.astype(np.uint64)
-        for out, word in zip(elements, self._modulus_words, strict=True):
-            added = mask * word
-            added += carry  # no word of a modulus has all bits set
-            out += added
-            carry = out < added
-
-    def neg(self, a: Elements) -> Elements:
-        """Return -a."""
-        return self.sub(np.zeros_like(a), a)
 
     def add(self, a: Elements, b: Elements) -> Elements:
         """Return a + b."""
-        return self.sub(a, self._complement(b))
-
-    def _complement(self, b: Elements) -> Elements:
-        """Return the modulus minus b, which is not canonical if b is 0."""
-        found = np.empty_like(b)
-        borrow: Bools | None = None
-        for out, limit, word in zip(found, self._modulus_words, b, strict=True):
-            np.subtract(limit, word, out=out)
-            below = word > limit
-            if borrow is not None:
-                out -= borrow
-            borrow = below
-        return found
+        return self.sub(a, _subtract(self._modulus_for(b), b)[0])
 
     def mul(self, a: Elements, b: Elements) -> Elements:
-        """Return a · b."""
+        """Return a · b, which have the same number of axes."""
         left, right = _limbs(a), _limbs(b)
         shape = np.broadcast_shapes(a.shape[1:], b.shape[1:])
-        columns = [np.empty(shape, dtype=np.uint64) for _ in range(2 * self.limbs)]
-        for i, x in enumerate(left):
-            carry: NDArray[np.uint64] | None = None
-            for j, y in enumerate(right):
-                # At most (2^32 - 1)² + 2 (2^32 - 1), which is the largest number of 64 bits.
-                product = x * y
-                if i:
-                    product += columns[i + j]
-                if carry is not None:
-                    product += carry
-                np.bitwise_and(product, _LIMB, out=columns[i + j])
-                carry = product
-                carry >>= _SHIFT
-            assert carry is not None  # there is at least one limb
-            columns[i + self.limbs] = carry
-        return self.reduce(columns)
-
-    def square(self, a: Elements) -> Elements:
-        """Return a²."""
-        return self.mul(a, a)
+        columns = np.zeros((2 * self.limbs, *shape), dtype=np.uint64)
+        for i, limb in enumerate(left):
+            products = limb * right
+            columns[i : i + self.limbs] += products & _LIMB
+            products >>= _LIMB_SHIFT
+            columns[i + 1 : i + 1 + self.limbs] += products
+        return self._reduce(columns)
 
     def sum(self, a: Elements, axis: int) -> Elements:
-        """Return the sums along an axis of at most 2^28 elements."""
-        return self.reduce([limb.sum(axis=axis - 1) for limb in _limbs(a)])
+        """Return the sums along an axis, after that of the words, of at most 2^28 elements."""
+        return self._reduce(_limbs(a).sum(axis=axis))
+
+    def join_bits(self, a: Elements) -> Elements:
+        """Return `Σ 2^i a[..., i, :]`, shape (words, ..., n), for a of shape (words, ..., bits, n).
+
+        The elements may be shares of bits, and then so are the results.
+        """
+        found = self._join_places(a[..., :_PLACES_MAX, :])
+        for start in range(_PLACES_MAX, a.shape[-2], _PLACES_MAX):
+            high = self._join_places(a[..., start : start + _PLACES_MAX, :])
+            found = self.add(found, self.mul(high, self.constant(1 << start, high.ndim)))
+        return found
+
+    def _join_places(self, a: Elements) -> Elements:
+        places = np.arange(a.shape[-2], dtype=np.uint64)[:, None]
+        return self._reduce((_limbs(a) << places).sum(axis=-2))
 
     def matmul(self, left: Elements, right: Elements) -> Elements:
         """Return a matrix product for each report, shape (words, rows, columns, reports).
 
-        The products of digits are sums of integers below 2^53, so double precision is exact.
-
         Args:
-            left: Shape (words, rows, inner, reports), with an inner length of at most 2^18.
+            left: Shape (words, rows, inner, reports).
             right: Shape (words, inner, columns, reports).
         """
-        digits = _DIGITS_IN_WORD * self.words
-        (_, rows, inner, reports), (_, _, columns, _) = left.shape, right.shape
-        a = _digits(left).transpose(0, 1, 3, 2).reshape(reports, rows * digits, inner)
-        b = _digits(right).reshape(reports, inner, columns * digits)
-        split = (a @ b).reshape(reports, rows, digits, columns, digits)
-        products = split.transpose(2, 4, 1, 3, 0).astype(np.uint64, order="C")
-        sums = list(products[0]) + list(products[1:, -1])
-        for i, row in enumerate(products[1:], start=1):
-            for j, product in enumerate(row[:-1]):
-                sums[i + j] += product
-        return self.reduce(_join_digits(sums))
+        found = self.zeros(left.shape[1], *right.shape[2:])
+        for start in range(0, left.shape[2], _INNER_MAX):
+            inner = slice(start, start + _INNER_MAX)
+            a, b = self._digits(left[:, :, inner]), self._digits(right[:, inner])
+            products = np.einsum("irkn,jkcn->ijrcn", a, b)
+            columns = np.zeros((2 * len(a) - 1, *found.shape[1:]), dtype=np.uint64)
+            for i, row in enumerate(products):
+                columns[i : i + len(row)] += row
+            part = self._reduce(self._limbs_of_digits(columns))
+            found = self.add(found, part) if start else part
+        return found
 
-    def reduce(self, columns: Sequence[NDArray[np.uint64]]) -> Elements:
+    def _digits(self, a: Elements) -> NDArray[np.uint64]:
+        """Return the 26-bit digits of elements, shape (digits, ...), the lowest first."""
+        digits = -(-_WORD_BITS * self.words // _DIGIT_BITS)
+        found = np.empty((digits, *a.shape[1:]), dtype=np.uint64)
+        for i, digit in enumerate(found):
+            word, bit = divmod(i * _DIGIT_BITS, _WORD_BITS)
+            np.right_shift(a[word], np.uint64(bit), out=digit)
+            if bit + _DIGIT_BITS > _WORD_BITS and word + 1 < self.words:
+                np.bitwise_or(digit, a[word + 1] << np.uint64(_WORD_BITS - bit), out=digit)
+        found &= _DIGIT
+        return found
+
+    def _limbs_of_digits(self, columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return columns of 26 bits, of numbers below 2^63, as those of a product's limbs."""
+        for i in range(1, len(columns)):
+            columns[i] += columns[i - 1] >> _DIGIT_SHIFT
+        columns[:-1] &= _DIGIT
+        found = np.zeros((2 * self.limbs, *columns.shape[1:]), dtype=np.uint64)
+        for i, column in enumerate(columns):
+            limb, bit = divmod(i * _DIGIT_BITS, _LIMB_BITS)
+            if limb + 1 < len(found):
+                found[limb] += column << np.uint64(bit) & _LIMB
+                found[limb + 1] += column >> np.uint64(_LIMB_BITS - bit)
+            else:
+                found[limb] += column << np.uint64(bit)
+        return found
+
+    def _reduce(self, columns: NDArray[np.uint64]) -> Elements:
         """Return the elements `Σ columns[i] · 2^(32 i)`.
 
         Args:
-            columns: At most `2 · limbs + 1` arrays, of numbers below 2^46; if there are only `limbs`
-                arrays, of numbers below 2^60. They are overwritten.
+            columns: `2 limbs` columns of numbers below 2^50, or `limbs` columns of numbers below
+                2^60. They are overwritten.
         """
-        signed = [column.view(np.int64) for column in columns]
-        while len(signed) > self.limbs:
-            self._fold(signed, signed.pop())
-        while len(signed) < self.limbs:
-            signed.append(np.zeros_like(signed[0]))
-        self._fold(signed, _carry(signed), at=0)
-        over = _carry(signed)
-        return self._assemble(signed, over)
+        signed, middle = columns.view(np.int64), self.limbs // 2
+        for low in range(len(signed) - self.limbs - middle, -1, -middle):
+            # The square of h is c h - 1, and h is `middle` limbs.
+            self._fold(signed[low:], signed[low + self.limbs : low + self.limbs + middle])
+        limbs = signed[: self.limbs]
+        beyond = limbs[-1:] >> _LIMB_BITS
+        limbs[-1:] &= np.int64(_LIMB)
+        self._fold(limbs, beyond)
+        for i in range(1, len(limbs)):
+            limbs[i] += limbs[i - 1] >> _LIMB_BITS
+        beyond = limbs[-1] >> _LIMB_BITS
+        limbs &= np.int64(_LIMB)
+        return self._assemble(limbs, beyond)
 
-    def _fold(self, columns: list[NDArray[np.int64]], top: NDArray[np.int64], at: int = -1) -> None:
-        """Add `top · h²`, which is `top · (c h - 1)`, at a column; by default it came off the end."""
-        low = len(columns) - self.limbs if at < 0 else at
-        columns[low] -= top
-        columns[low + self.limbs // 2] += top if self.c == 1 else top * self.c
+    def _fold(self, limbs: NDArray[np.int64], top: NDArray[np.int64]) -> None:
+        """Add `top · h²`, which is `top · (c h - 1)`, in place."""
+        middle = self.limbs // 2
+        limbs[: len(top)] -= top
+        limbs[middle : middle + len(top)] += top if self.c == 1 else top * self.c
 
-    def _assemble(self, limbs: list[NDArray[np.int64]], over: NDArray[np.int64]) -> Elements:
-        """Return canonical elements from limbs of 32 bits and a carry of -1, 0 or 1 beyond them."""
-        found = np.empty((self.words, *limbs[0].shape), dtype=np.uint64)
-        for i, out in enumerate(found):
-            np.left_shift(limbs[2 * i + 1], _LIMB_BITS, out=out.view(np.int64))
-            out |= limbs[2 * i].view(np.uint64)
-        # Random elements get here once in 2^20 times or less.
-        if (over.view(np.uint64) | (found[-1] >= self._modulus_words[-1])).any():
-            self._add_modulus(found, over < 0)
-            excess = (over > 0) | ((over == 0) & ~self.is_canonical(found))
-            modulus = self._modulus_words.reshape(-1, *(1,) * over.ndim)
-            found = np.where(excess, self.sub(found, modulus), found)
+    def _assemble(self, limbs: NDArray[np.int64], beyond: NDArray[np.int64]) -> Elements:
+        """Return elements from limbs of 32 bits, and a carry of -1, 0 or 1 beyond them."""
+        found = (limbs[::2] | limbs[1::2] << _LIMB_BITS).view(np.uint64)
+        # Of uniform elements, fewer than one in 2^20 needs this.
+        if (beyond.view(np.uint64) | (found[-1] >= self._modulus_words[-1])).any():
+            self._add_modulus(found, beyond < 0)
+            excess = (beyond > 0) | ((beyond == 0) & ~self.is_canonical(found))
+            found = np.where(excess, _subtract(found, self._modulus_for(found))[0], found)
         return found
+
+    def _modulus_for(self, elements: Elements) -> Elements:
+        """Return the modulus with the axes of some elements, each of length 1."""
+        return self._modulus_words.reshape(self.words, *(1,) * (elements.ndim - 1))
+
+    def _add_modulus(self, elements: Elements, chosen: Bools) -> None:
+        """Add the modulus to the chosen elements, in place, without the carry beyond them."""
+        added = chosen * self._modulus_for(elements)
+        elements += added
+        for i in range(1, self.words):
+            elements[i] += elements[i - 1] < added[i - 1]
 
 
 FIELD64: Final = Field(words=1, c=1, order_bits=32)
@@ -256,39 +272,22 @@ FIELD128: Final = Field(words=2, c=28, order_bits=66)
 
 
 def _split(number: int, words: int) -> Elements:
+    """Return the words of an integer."""
     return np.array([number >> 64 * i & 0xFFFFFFFFFFFFFFFF for i in range(words)], dtype=np.uint64)
 
 
-def _limbs(a: Elements) -> list[NDArray[np.uint64]]:
-    """Return the 32-bit limbs of elements, the lowest first."""
-    return [limb for word in a for limb in (word & _LIMB, word >> _SHIFT)]
+def _limbs(a: Elements) -> NDArray[np.uint64]:
+    """Return the 32-bit limbs of elements, shape (limbs, ...), the lowest first."""
+    found = np.empty((2 * len(a), *a.shape[1:]), dtype=np.uint64)
+    np.bitwise_and(a, _LIMB, out=found[::2])
+    np.right_shift(a, _LIMB_SHIFT, out=found[1::2])
+    return found
 
 
-def _carry(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Reduce each column to 32 bits, in place, and return what is carried out of the last."""
-    carry: NDArray[np.int64] | None = None
-    for column in columns:
-        if carry is not None:
-            column += carry
-        carry = column >> _LIMB_BITS
-        column &= np.int64(0xFFFFFFFF)
-    assert carry is not None  # there is at least one column
-    return carry
-
-
-def _digits(a: Elements) -> NDArray[np.float64]:
-    """Return the 16-bit digits of matrices, the lowest first, shape (reports, ..., digits)."""
-    words = np.ascontiguousarray(np.moveaxis(a, (-1, 0), (0, -1))).astype("<u8", copy=False)
-    return words.view("<u2").astype(np.float64)
-
-
-def _join_digits(sums: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.uint64]]:
-    """Return columns of 32 bits, and one beyond, from sums of products of 16-bit digits."""
-    digits, carry = [], np.zeros_like(sums[0])
-    for each in sums:
-        carry = carry + each
-        digits.append(carry & _DIGIT)
-        carry = carry >> _DIGIT_SHIFT
-    digits.append(carry & _DIGIT)
-    joined = [low | high << _DIGIT_SHIFT for low, high in pairwise(digits)]
-    return [*joined[::2], carry >> _DIGIT_SHIFT]
+def _subtract(a: Elements, b: Elements) -> tuple[Elements, Bools]:
+    """Return a - b modulo a power of two, and where it is negative."""
+    found, below = a - b, a < b
+    for i in range(1, len(found)):
+        below[i] |= below[i - 1] & (found[i] == 0)
+        found[i] -= below[i - 1]
+    return found, below[-1]

@@ -21,8 +21,8 @@ def evaluate(field: Field, coefficients: Elements, size: int) -> Elements:
     """Return the values of polynomials at the roots of unity of order `size`.
 
     Args:
-        coefficients: Shape (words, number, ...). If there are more than `size`, they fold: at a root
-            of unity, `x^size` is 1.
+        coefficients: Shape (words, number, ...). If there are more than `size`, they fold:
+            `x^size` is 1 at a root of unity.
         size: A power of two.
     """
     padded = field.zeros(size, *coefficients.shape[2:])
@@ -38,7 +38,7 @@ def interpolate(field: Field, values: Elements) -> Elements:
     """Return the coefficients of the polynomials with these values at the roots of unity."""
     size = values.shape[1]
     turned = np.concatenate([values[:, :1], values[:, :0:-1]], axis=1)
-    scale = _spread(field.elements([pow(size, -1, field.modulus)]), values.ndim)
+    scale = field.constant(pow(size, -1, field.modulus), values.ndim)
     return field.mul(_transform(field, turned), scale)
 
 
@@ -49,9 +49,21 @@ def lagrange(field: Field, powers: Elements) -> Elements:
     is a symmetric matrix, so the basis is the interpolation of the powers of t.
 
     Args:
-        powers: The powers `1, t, t², ...`, as many as roots.
+        powers: The powers `1, t, t², ...`, one for each root.
     """
     return interpolate(field, powers)
+
+
+def sum_values(field: Field, coefficients: Elements, size: int, number: int) -> Elements:
+    """Return the sums of polynomials' values at `w, w², ...`, shape (words, reports).
+
+    Args:
+        coefficients: Shape (words, any, reports).
+        size: The order of the root of unity w.
+        number: The number of values in a sum.
+    """
+    weights = _sums_of_powers(field, size, number, coefficients.shape[1])
+    return field.matmul(weights[:, None, :, None], coefficients[:, :, None])[:, 0, 0]
 
 
 def powers_of(field: Field, base: Elements, number: int) -> Elements:
@@ -77,8 +89,9 @@ def _transform(field: Field, values: Elements) -> Elements:
     while half < size:
         pairs = found.reshape(words, size // (2 * half), 2, half, *rest)
         left, right = pairs[:, :, 0], pairs[:, :, 1]
-        if half > 1:
-            right = field.mul(right, _spread(_twiddles(field, half)[:, None], right.ndim))
+        if half > 1:  # the first factor is 1
+            turned = field.mul(right[:, :, 1:], _spread(_twiddles(field, half), right.ndim))
+            right = np.concatenate([right[:, :, :1], turned], axis=2)
         found = np.stack([field.add(left, right), field.sub(left, right)], axis=2)
         half *= 2
     return found.reshape(values.shape)
@@ -91,9 +104,20 @@ def _spread(constants: Elements, axes: int) -> Elements:
 
 @lru_cache(maxsize=256)
 def _twiddles(field: Field, half: int) -> Elements:
-    """Return the first half of the roots of unity of order `2 half`, shape (words, half)."""
+    """Return the roots of unity of order `2 half` from 1 to half, shape (words, 1, half - 1)."""
     root = field.root(2 * half)
-    return field.elements(pow(root, k, field.modulus) for k in range(half))
+    return field.elements(pow(root, k, field.modulus) for k in range(1, half))[:, None]
+
+
+@lru_cache(maxsize=64)
+def _sums_of_powers(field: Field, size: int, number: int, exponents: int) -> Elements:
+    """Return `Σ w^(i k)` over k from 1 to a number, for each exponent i, shape (words, i)."""
+    root, p = field.root(size), field.modulus
+    sums = [number]
+    for i in range(1, size):  # a geometric series
+        ratio = pow(root, i, p)
+        sums.append(ratio * (pow(ratio, number, p) - 1) * pow(ratio - 1, -1, p))
+    return field.elements(sums[i % size] for i in range(exponents))
 
 
 @lru_cache(maxsize=64)

@@ -18,8 +18,8 @@ For example::
     aggregate = prio.aggregate(shares, first.valid & second.valid & accepted & finished)
 
 All rows are `uint8`, one row a report, with exactly the draft's encodings. A report that does not
-decode or does not verify is marked as invalid and never raises an error: its rows of all results are
-zero.
+decode or does not verify is marked as invalid and never raises an error. Its shares and messages
+are then zero.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,15 +43,16 @@ from veilring.protocols.prio.algorithm.proofs import (
     query,
     verifier_length,
 )
-from veilring.protocols.prio.algorithm.xof import expand, squeeze
+from veilring.protocols.prio.algorithm.xof import Xof
 
 LEADER: Final = 0
 PROOFS_MAX: Final = 255
+SHARES_MIN: Final = 2
 SHARES_MAX: Final = 255
-# The elements of measurements that are processed at once. So arrays of one report for each element
-# fit into a typical second-level cache, and calls of NumPy cost less than their work.
-BLOCK_ELEMENTS: Final = 1 << 15
-_BLOCK_REPORTS: Final = range(16, 1025)
+# The elements of encoded measurements that are processed at once, which bounds the memory: with
+# fewer, calls of NumPy cost more than their work.
+BLOCK_ELEMENTS: Final = 1 << 18
+BLOCK_REPORTS_MAX: Final = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class Prio3:
 
     def __post_init__(self) -> None:
         require_whole("proofs", self.proofs, PROOFS_MAX)
-        allowed = f"a whole number from 2 to {SHARES_MAX}"
-        require(2 <= self.shares <= SHARES_MAX, "shares", self.shares, allowed)
+        allowed = f"a whole number from {SHARES_MIN} to {SHARES_MAX}"
+        require(SHARES_MIN <= self.shares <= SHARES_MAX, "shares", self.shares, allowed)
 
     @classmethod
     def count(cls, *, shares: int = 2, draft: Draft = DRAFT_08) -> Self:
@@ -190,7 +191,7 @@ class Prio3:
     @property
     def input_share_sizes(self) -> tuple[int, ...]:
         """The bytes that a report has for each aggregator, the leader's first."""
-        vectors = self.circuit.length + self._proofs_length
+        vectors = self.circuit.length + self.proofs * proof_length(self.circuit)
         leader = vectors * self.field.element_bytes + self._joint_bytes
         helper = 2 * self.draft.seed_bytes + self._joint_bytes
         return leader, *(helper,) * (self.shares - 1)
@@ -210,10 +211,6 @@ class Prio3:
     def aggregate_share_size(self) -> int:
         """The bytes of an encoded aggregate share."""
         return self.output_length * self.field.element_bytes
-
-    @property
-    def _proofs_length(self) -> int:
-        return self.proofs * proof_length(self.circuit)
 
     def shard(
         self, measurements: NDArray[Any], nonces: Octets, rand: Octets
@@ -249,40 +246,36 @@ class Prio3:
 
     def _shard(self, measurements: NDArray[Any], nonces: Octets, rand: Octets) -> list[Octets]:
         """Return the public shares and the input shares of a block."""
-        circuit, field, helpers = self.circuit, self.field, range(1, self.shares)
-        seeds = rand.reshape(len(rand), -1, self.draft.seed_bytes).transpose(1, 0, 2)
+        x = self.circuit.encode(measurements)
+        seeds = np.hsplit(rand, self.rand_size // self.draft.seed_bytes)
         each = 3 if self._joint_bytes else 2
-        of_helpers = [seeds[each * (j - 1) : each * j] for j in helpers]
-        leader_blind, prove_seed = seeds[-2], seeds[-1]
-        x = circuit.encode(measurements)
+        helpers = [seeds[i : i + each] for i in range(0, each * (self.shares - 1), each)]
+        leader_blind, prove_seed = seeds[-2:]
         share, parts = x, []
-        for j, (seed, _, *blind) in zip(helpers, of_helpers, strict=True):
-            helper_x, encoded = self._measurement_share(j, seed)
-            share = field.sub(share, helper_x)
-            parts += [self._joint_part(j, each, nonces, encoded) for each in blind]
-        encoded = field.encode(share)
-        public = np.zeros((len(rand), 0), dtype=np.uint8)
+        for aggregator, (seed, _, *blinds) in enumerate(helpers, start=1):
+            helper_x, encoded = self._helper_measurements(aggregator, seed)
+            share = self.field.sub(share, helper_x)
+            parts += [self._joint_part(aggregator, blind, nonces, encoded) for blind in blinds]
+        encoded, blinds, public = self.field.encode(share), [], rand[:, :0]
         if self._joint_bytes:
+            blinds = [leader_blind]
             public = np.hstack([self._joint_part(LEADER, leader_blind, nonces, encoded), *parts])
-        randomness = self._joint_randomness(self._joint_seeds(public))
-        wire_seeds = self._expand(
-            self.draft.prove_randomness,
-            prove_seed,
-            bytes([self.proofs]),
-            length=circuit.arity * self.proofs,
-        )
-        proof = np.concatenate(
-            [
-                prove(circuit, x, *of_proof)
-                for of_proof in zip(*map(self._each_proof, (wire_seeds, randomness)), strict=True)
-            ],
-            axis=1,
-        )
-        for j, (_, seed, *_) in zip(helpers, of_helpers, strict=True):
-            proof = field.sub(proof, self._proofs_share(j, seed))
-        blinds = [leader_blind] if self._joint_bytes else []
-        leader = np.hstack([encoded, field.encode(proof), *blinds])
-        return [public, leader, *(np.hstack(list(of_helper)) for of_helper in of_helpers)]
+        proof = self._prove(x, prove_seed, self._joint_seeds(public))
+        for aggregator, (_, seed, *_) in enumerate(helpers, start=1):
+            proof = self.field.sub(proof, self._helper_proofs(aggregator, seed))
+        leader = np.hstack([encoded, self.field.encode(proof), *blinds])
+        return [public, leader, *(np.hstack(helper) for helper in helpers)]
+
+    def _prove(self, x: Elements, prove_seeds: Octets, joint_seeds: Octets) -> Elements:
+        """Return all proofs of a block, one after the other."""
+        usage, length = self.draft.prove_randomness, self.circuit.arity
+        wire_seeds = self._each_proof(self._for_proofs(usage, prove_seeds, length=length))
+        randomness = self._joint_randomness(joint_seeds)
+        found = [
+            prove(self.circuit, x, seeds, r)
+            for seeds, r in zip(wire_seeds, randomness, strict=True)
+        ]
+        return np.concatenate(found, axis=1)
 
     def prepare(
         self,
@@ -336,53 +329,44 @@ class Prio3:
         self, key: bytes, aggregator: int, nonces: Octets, public: Octets, share: Octets
     ) -> Preparation:
         """Return the preparation of a block."""
-        circuit = self.circuit
-        x, proof, encoded, valid = self._open_share(aggregator, share)
-        parts = public
-        part = public[:, :0]
+        x, proofs, encoded, valid = self._open_share(aggregator, share)
+        part, parts = public[:, :0], public
         if size := self._joint_bytes:
             part = self._joint_part(aggregator, share[:, -size:], nonces, encoded)
-            parts = public.copy()
+            parts = public.copy()  # the client may have sent another one
             parts[:, aggregator * size : (aggregator + 1) * size] = part
         joint_seeds = self._joint_seeds(parts)
+        usage = self.draft.query_randomness
+        points = self._each_proof(self._for_proofs(usage, key, nonces, length=QUERY_RAND_LENGTH))
         randomness = self._joint_randomness(joint_seeds)
-        points = self._expand(
-            self.draft.query_randomness,
-            key,
-            bytes([self.proofs]),
-            nonces,
-            length=QUERY_RAND_LENGTH * self.proofs,
-        )
         answers = []
-        for of_proof in zip(*map(self._each_proof, (proof, points, randomness)), strict=True):
-            answer, hidden = query(circuit, x, *of_proof, self.shares)
+        for proof, t, r in zip(self._each_proof(proofs), points, randomness, strict=True):
+            answer, hiding = query(self.circuit, x, proof, t, r, shares=self.shares)
             answers.append(answer)
-            valid &= hidden
+            valid &= hiding
         prep_shares = np.hstack([self.field.encode(np.concatenate(answers, axis=1)), part])
         prep_shares[~valid] = 0
-        out_shares = circuit.truncate(x) * valid.astype(np.uint64)
+        out_shares = self.circuit.truncate(x) * valid.astype(np.uint64)
         return Preparation(out_shares, joint_seeds, prep_shares, valid)
 
     def _open_share(
         self, aggregator: int, share: Octets
     ) -> tuple[Elements, Elements, Octets, Bools]:
-        """Return measurements, proofs, encoded measurements, and which rows are canonical."""
+        """Return shares of measurements and proofs, the former's bytes, and which are canonical."""
         if aggregator == LEADER:
-            vectors = share[:, : share.shape[1] - self._joint_bytes]
-            elements, valid = self.field.decode(vectors)
-            encoded = vectors[:, : self.circuit.length * self.field.element_bytes]
-            x, proof = np.split(elements, [self.circuit.length], axis=1)
-            return x, proof, encoded, valid
+            elements, valid = self.field.decode(share[:, : share.shape[1] - self._joint_bytes])
+            x, proofs = np.split(elements, [self.circuit.length], axis=1)
+            return x, proofs, share[:, : self.circuit.length * self.field.element_bytes], valid
         size = self.draft.seed_bytes
-        x, encoded = self._measurement_share(aggregator, share[:, :size])
-        proof = self._proofs_share(aggregator, share[:, size : 2 * size])
-        return x, proof, encoded, np.ones(len(share), dtype=np.bool_)
+        x, encoded = self._helper_measurements(aggregator, share[:, :size])
+        proofs = self._helper_proofs(aggregator, share[:, size : 2 * size])
+        return x, proofs, encoded, np.ones(len(share), dtype=np.bool_)
 
     def combine(self, *prep_shares: Octets) -> tuple[Octets, Bools]:
         """Return the preparation messages, and which reports are valid.
 
         Args:
-            prep_shares: The rows of all aggregators in their order, (reports, prep_share_size) each.
+            prep_shares: The rows of each aggregator in turn, shape (reports, prep_share_size).
 
         Raises:
             InputError: An array has a wrong shape.
@@ -468,7 +452,7 @@ class Prio3:
             reports: The number of reports that each of them counted.
 
         Raises:
-            InputError: So many reports could exceed half of the modulus.
+            InputError: The sum of this number of reports could exceed half of the modulus.
         """
         modulus = self.field.modulus
         require(
@@ -481,77 +465,68 @@ class Prio3:
         return [number - modulus * (2 * number > modulus) for number in self.field.integers(total)]
 
     def _blocks(self, reports: int) -> Iterator[slice]:
-        """Yield slices of reports of bounded size; one empty slice if there are none."""
-        size = BLOCK_ELEMENTS // self.circuit.length
-        step = min(max(size, _BLOCK_REPORTS[0]), _BLOCK_REPORTS[-1])
+        """Yield slices of reports of bounded size, and an empty slice of no reports."""
+        step = min(max(BLOCK_ELEMENTS // self.circuit.length, 1), BLOCK_REPORTS_MAX)
         for start in range(0, max(reports, 1), step):
             yield slice(start, start + step)
 
-    def _each_proof(self, vectors: Elements) -> list[Elements]:
-        """Return the parts of vectors that belong to each proof."""
-        return np.split(vectors, self.proofs, axis=1)
+    @property
+    def _xof(self) -> Xof:
+        return Xof(self.draft, self.algorithm_id)
 
-    # Auxiliary Functions of the draft.
+    # What follows are the "Auxiliary Functions" of the draft.
 
-    def _measurement_share(self, aggregator: int, seeds: Octets) -> tuple[Elements, Octets]:
-        """Return a helper's shares of measurements, and their bytes."""
-        messages = self._messages(self.draft.measurement_share, seeds, bytes([aggregator]))
-        return expand(self.field, self.draft.xof_domain, messages, self.circuit.length)
-
-    def _proofs_share(self, aggregator: int, seeds: Octets) -> Elements:
-        return self._expand(
-            self.draft.proof_share,
+    def _helper_measurements(self, aggregator: int, seeds: Octets) -> tuple[Elements, Octets]:
+        """Return a helper's shares of encoded measurements, and their bytes."""
+        return self._xof.expand(
+            self.draft.measurement_share,
             seeds,
-            bytes([self.proofs, aggregator]),
-            length=self._proofs_length,
+            bytes([aggregator]),
+            field=self.field,
+            length=self.circuit.length,
         )
+
+    def _helper_proofs(self, aggregator: int, seeds: Octets) -> Elements:
+        """Return a helper's shares of all proofs."""
+        usage, length = self.draft.proof_share, proof_length(self.circuit)
+        return self._for_proofs(usage, seeds, bytes([aggregator]), length=length)
 
     def _joint_part(
         self, aggregator: int, blinds: Octets, nonces: Octets, encoded: Octets
     ) -> Octets:
+        """Return an aggregator's parts of the seeds of the joint randomness."""
         binder = bytes([aggregator]), nonces, encoded
-        return self._derive(self.draft.joint_part, blinds, *binder)
+        return self._xof.derive(self.draft.joint_part, blinds, *binder)
 
     def _joint_seeds(self, parts: Octets) -> Octets:
-        """Return the seeds of the joint randomness, of no bytes if there is none."""
+        """Return the seeds of the joint randomness, of no bytes for a circuit without it."""
         if not self._joint_bytes:
             return parts
-        return self._derive(self.draft.joint_seed, bytes(self.draft.seed_bytes), parts)
+        return self._xof.derive(self.draft.joint_seed, bytes(self.draft.seed_bytes), parts)
 
-    def _joint_randomness(self, seeds: Octets) -> Elements:
-        length = self.circuit.joint_length * self.proofs
-        if not length:
-            return self.field.zeros(0, len(seeds))
-        binder = bytes([self.proofs])
-        return self._expand(self.draft.joint_randomness, seeds, binder, length=length)
+    def _joint_randomness(self, seeds: Octets) -> list[Elements]:
+        """Return the joint randomness of each proof."""
+        if not self._joint_bytes:
+            return [self.field.zeros(0, len(seeds))] * self.proofs
+        usage, length = self.draft.joint_randomness, self.circuit.joint_length
+        return self._each_proof(self._for_proofs(usage, seeds, length=length))
 
-    def _derive(self, usage: int, seeds: Octets | bytes, *binder: Octets | bytes) -> Octets:
-        messages = self._messages(usage, seeds, *binder)
-        return squeeze(self.draft.xof_domain, messages, self.draft.seed_bytes)
-
-    def _expand(
+    def _for_proofs(
         self, usage: int, seeds: Octets | bytes, *binder: Octets | bytes, length: int
     ) -> Elements:
-        messages = self._messages(usage, seeds, *binder)
-        return expand(self.field, self.draft.xof_domain, messages, length)[0]
+        """Return vectors of a length for each of the proofs, one after the other."""
+        return self._xof.expand(
+            usage,
+            seeds,
+            bytes([self.proofs]),
+            *binder,
+            field=self.field,
+            length=length * self.proofs,
+        )[0]
 
-    def _messages(self, usage: int, *parts: Octets | bytes) -> Octets:
-        """Return the input of the XOF of each report: separation tag, seed and binder."""
-        tag = b"".join(
-            number.to_bytes(size)
-            for number, size in (
-                (self.draft.version, 1),
-                (self.draft.algorithm_class, 1),
-                (self.algorithm_id, 4),
-                (usage, 2),
-            )
-        )
-        rows = [
-            np.frombuffer(part, dtype=np.uint8)[None] if isinstance(part, bytes) else part
-            for part in (bytes([len(tag)]) + tag, *parts)
-        ]
-        reports = max(len(row) for row in rows)
-        return np.hstack([np.broadcast_to(row, (reports, row.shape[1])) for row in rows])
+    def _each_proof(self, vectors: Elements) -> list[Elements]:
+        """Return the parts of vectors that belong to each proof."""
+        return np.split(vectors, self.proofs, axis=1)
 
 
 def _require_rows(name: str, rows: Octets, reports: int, size: int) -> None:

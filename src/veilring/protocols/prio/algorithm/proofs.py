@@ -23,6 +23,7 @@ from veilring.protocols.prio.algorithm.polynomials import (
     lagrange,
     next_power_of_two,
     powers_of,
+    sum_values,
 )
 
 QUERY_RAND_LENGTH: Final = 1
@@ -62,7 +63,7 @@ def prove(circuit: Circuit, x: Elements, seeds: Elements, r: Elements) -> Elemen
 
 
 def query(
-    circuit: Circuit, x: Elements, proof: Elements, t: Elements, r: Elements, shares: int
+    circuit: Circuit, x: Elements, proof: Elements, t: Elements, r: Elements, *, shares: int
 ) -> tuple[Elements, Bools]:
     """Return shares of the answers to a query.
 
@@ -79,8 +80,7 @@ def query(
     """
     field, points = circuit.field, _points(circuit)
     seeds, coefficients = proof[:, : circuit.arity], proof[:, circuit.arity :]
-    outputs = evaluate(field, coefficients, points)[:, 1 : 1 + circuit.calls]
-    v = circuit.output(outputs, x, r, shares)
+    v = circuit.output(_outputs(circuit, coefficients, r), x, r, shares)
     powers = powers_of(field, t, points)
     basis = lagrange(field, powers)
     wires = circuit.wires_at(basis[:, 1 : 1 + circuit.calls], x, r, shares)
@@ -91,6 +91,15 @@ def query(
     gadget = field.add(_at(circuit, powers, low), field.mul(top, above))
     answers = np.concatenate([v[:, None], wires, gadget], axis=1)
     return answers, (top[:, 0] != field.elements([1])).any(axis=0)
+
+
+def _outputs(circuit: Circuit, coefficients: Elements, r: Elements) -> Elements:
+    """Return the weighted sum of the gadget's outputs, shape (words, reports)."""
+    field, weights = circuit.field, circuit.weights(r)
+    if weights is None:
+        return sum_values(field, coefficients, _points(circuit), circuit.calls)
+    outputs = evaluate(field, coefficients, _points(circuit))[:, 1 : 1 + circuit.calls]
+    return field.matmul(weights[:, None], outputs[:, :, None])[:, 0, 0]
 
 
 def _at(circuit: Circuit, powers: Elements, coefficients: Elements) -> Elements:
