@@ -412,3 +412,51 @@ async def test_renewed_keys_are_advertised_and_used() -> None:
         status, document = await put(session, site, old)
         assert (status, document["type"]) == (400, f"{URN}outdatedConfig")
         assert await put(session, site, site.parties.report(1).encode()) == (201, {})
+
+
+@pytest.mark.parametrize(
+    "body", [b"zz\r\nhello\r\n0\r\n\r\n", b"5\r\nhelloXX0\r\n\r\n", b"-5\r\nhello\r\n0\r\n\r\n"]
+)
+async def test_a_malformed_body_is_no_error_of_the_server(
+    body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A body with wrong chunks is refused as such, without a line in the log."""
+    async with serving() as site:
+        reader, writer = await talk(site, head(site, "Transfer-Encoding: chunked") + body)
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+    assert caplog.text == ""
+
+
+async def test_a_client_that_leaves_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that ends within its body leaves no line in the log, and nothing in the store."""
+    async with serving() as site:
+        reader, writer = await talk(site, head(site, "Content-Length: 200", "Expect: 100-continue"))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"half")
+        writer.close()
+        async with ClientSession() as session:
+            assert (await put(session, site, site.parties.report(1).encode()))[0] == 201
+        assert len(site.parties.stored()) == 1
+    assert caplog.text == ""
+
+
+async def test_one_address_cannot_displace_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit, the address with most connections loses one, busy or not."""
+    monkeypatch.setattr(upload, "CONNECTIONS_MAX", 3)
+    async with serving() as site:
+        line = head(site, "Content-Length: 200", "Expect: 100-continue")
+        slow = [await talk(site, line) for _ in range(2)]
+        for reader, _ in slow:
+            await reader.readuntil(b"\r\n\r\n")
+        other = await asyncio.open_connection(
+            LOOPBACK, site.leader.port, local_addr=("127.0.0.2", 0)
+        )
+        other[1].write(f"GET {PATH}hpke_config HTTP/1.1\r\nHost: a\r\n".encode())
+        last = await talk(site, line)
+        await last[0].readuntil(b"\r\n\r\n")
+        assert await slow[0][0].read() == b""  # its place was taken
+        other[1].write(b"\r\n")
+        assert (await other[0].readline()).split()[1] == b"400"
+        for _, writer in (*slow, other, last):
+            writer.close()

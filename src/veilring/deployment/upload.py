@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -62,10 +62,11 @@ RETRY_SECONDS: Final = 5
 _PREFLIGHT_SECONDS: Final = 86_400
 _PLAIN_TYPE: Final = "about:blank"  # the status says everything (RFC 9457, section 4.2.1)
 # A page of any origin may upload: a request carries no cookie, and its origin is no credential.
-_FOR_PAGES: Final = {
+_HEADERS: Final = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Expose-Headers": "Retry-After",
     "X-Content-Type-Options": "nosniff",
+    "Server": "veilring",
 }
 _log = logging.getLogger("veilring.uploads")
 
@@ -217,12 +218,12 @@ class UploadServer:
                 response = await self._perform(request, resource)
         except _Refused as refused:
             response = refused.response(named)
-        except ConnectionError:
-            raise  # the client is gone
+        except ConnectionError:  # the client is gone
+            response = _Refused(HTTPStatus.BAD_REQUEST, closes=True).response(named)
         except Exception:  # noqa: BLE001  (one request does not end the server)
             _log.exception("a request failed")
             response = _Refused(HTTPStatus.INTERNAL_SERVER_ERROR).response(named)
-        response.headers.update(_FOR_PAGES)
+        response.headers.update(_HEADERS)
         return response
 
     def _find(self, request: web.BaseRequest) -> "_Resource":
@@ -232,8 +233,8 @@ class UploadServer:
             match path.removeprefix(self._prefix).split("/"):
                 case ["hpke_config"]:
                     return _Resource("GET", request.query.get("task_id", ""), self._advertise)
-                case ["tasks", name, "reports"] if self._site.intake is not None:
-                    return _Resource("PUT", name, self._upload)
+                case ["tasks", name, "reports"] if intake := self._site.intake:
+                    return _Resource("PUT", name, partial(self._upload, intake))
         raise _Refused(HTTPStatus.NOT_FOUND)
 
     async def _perform(self, request: web.BaseRequest, resource: "_Resource") -> web.Response:
@@ -257,15 +258,14 @@ class UploadServer:
             headers={"Cache-Control": f"max-age={CACHE_SECONDS}"},
         )
 
-    async def _upload(self, request: web.BaseRequest) -> web.Response:
+    async def _upload(self, intake: Intake, request: web.BaseRequest) -> web.Response:
         """Store a report (section 4.4.2)."""
         if request.content_type != REPORT_MEDIA_TYPE or "Content-Encoding" in request.headers:
             detail = f"a report has the type {REPORT_MEDIA_TYPE}, and is not compressed"
             raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail=detail, closes=True)
-        assert self._site.intake is not None  # noqa: S101  (see `_find`)
         try:
             async with self._body(request) as body:
-                await self._site.intake.take(body)
+                await intake.take(body)
         except ReportRefused as refused:
             raise _Refused.of(refused.problem, refused.detail) from None
         except StoreFailed:
@@ -353,10 +353,13 @@ class _Server(web.Server):
             await self._empty.wait()
 
     def _dispensable(self) -> web.RequestHandler:
-        """Return the oldest idle connection of the busiest address."""
+        """Return the oldest connection of the busiest address, if possible an idle one.
+
+        So one address cannot displace all others, even if all its connections send a slow body.
+        """
         hosts = {handler: _host_of(transport) for handler, transport in self._open.items()}
         count = Counter(hosts.values())
-        return max(hosts, key=lambda each: (each not in self._busy, count[hosts[each]]))
+        return max(hosts, key=lambda each: (count[hosts[each]], each not in self._busy))
 
 
 def _host_of(transport: asyncio.Transport) -> str:
@@ -364,10 +367,11 @@ def _host_of(transport: asyncio.Transport) -> str:
 
 
 class _NoStrangers(logging.Filter):
-    """Leaves out the errors of requests that are not HTTP: anyone can send them at any rate."""
+    """Leaves out addresses, and requests that are not HTTP: anyone can send them at any rate."""
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = "a connection failed", ()
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, HttpProcessingError)
 
@@ -422,9 +426,14 @@ def load_certificate(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def renew_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Use renewed files for new connections; see `load_certificate`."""
+    """Use renewed files for new connections; see `load_certificate`.
+
+    Raises:
+        InputError: If the files cannot be read, or do not belong together; nothing changes.
+    """
     try:
-        context.load_cert_chain(certificate, key, password="")
+        for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):  # a failure leaves a half
+            each.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:
         allowed = f"a certificate and its private key in PEM, without a password ({error})"
         raise InputError("certificate", certificate, allowed) from error
