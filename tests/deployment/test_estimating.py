@@ -19,9 +19,10 @@ from tests.deployment.commands import call
 from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 
 from veilring.cli.surveys import show_estimates
-from veilring.deployment.collector import Estimates, estimate_from
+from veilring.deployment import load_config_of
+from veilring.deployment.collector import CollectorConfig, Estimates, estimate_from, estimate_stored
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveyTerms
-from veilring.errors import InputError
+from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
 from veilring.protocols.ldp.parquet import Spread, tally_parquet, write_parquet
@@ -186,6 +187,46 @@ def test_estimates_without_a_member_may_fall_below_the_minimum(collection: Colle
     set_minimum(collection, REPORTS + 1)
     early = collection.call(*command, *without, code=2)
     assert "200 of at least 201 reports so far" in early.output
+
+
+WORDS = """
+features = [{ name = "answer" }]
+[protocol]
+name = "ldp-bayes"
+kind = "words"
+epsilon = 6
+longest = 3
+minimum = 100
+"""
+
+
+def test_frequent_words_are_estimated_from_the_store(tmp_path: Path) -> None:
+    """A word of most clients is listed with its interval; other stores and files are refused."""
+    folder = Collection(tmp_path / "survey", reports=1).folder
+    terms = terms_of(folder, WORDS)
+    rows = folder / "rows.csv"
+    rows.write_text("answer\n" + "maybe\n" * 300 + "".join(f"{n:03}\n" for n in range(100)))
+    pool = terms.read_clients(rows)
+    assert pool.rows[0, 0] == int.from_bytes(b"may", "big")
+    with closing(store_of(folder)) as store:
+        made = list(pool.answer(terms.task, np.random.default_rng(1)))
+        keep(store, accepted(terms.task, made), member="client")
+        assert store.recount().clients == 400
+    found = estimate_stored(load_config_of(folder / "collector.toml", CollectorConfig, "test"))
+    (line,) = found.lines
+    assert (line.of, line.value, line.within) == ("answer", "may", "")
+    assert line.low < 0.75 < line.high
+    config = load_config_of(folder / "collector.toml", CollectorConfig, "test")
+    with pytest.raises(InputError, match="from one store"):
+        estimate_stored(config, stores=["other.db"])
+    with pytest.raises(InputError, match="needs its reports"):
+        estimate_from(terms, found.tally)
+    rows.write_text("answer,number\nyes,1\n,2\n")
+    with pytest.raises(InputError, match="is empty; fill it in"):
+        terms.read_clients(rows)
+    for wrong, why in (('"means"', "longest is for"), ('"words"\nbins = 1', "bins")):
+        with pytest.raises(ScenarioError, match=why):
+            terms_of(tmp_path, WORDS.replace('"words"', wrong))
 
 
 def test_the_stores_of_several_collectors_give_one_estimate(collection: Collection) -> None:

@@ -33,6 +33,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     SurveyEstimate,
 )
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.algorithm.words import WordSurvey, find_words, word_of
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import Task, format_terms
 from veilring.protocols.ldp.parquet import write_parquet
@@ -45,6 +46,8 @@ from veilring.transport.roster import Roster
 _log = logging.getLogger("veilring.collector")
 SURVEY_REQUEST: Final = Request("", name_of(LDPBayes), epsilon=0.0, counted=False)
 """A submission, for a policy; each client spends its own ε."""
+WORDS_MAX: Final = 32
+"""The maximum number of words that are estimated, the most frequent ones."""
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -259,6 +262,10 @@ def estimate_stored(
         StoreFailed: If a store cannot be read, or its sums do not match its reports.
     """
     terms = SurveyTerms.load(Path(config.terms))
+    if terms.is_of_words and stores:
+        raise InputError.because(
+            "a survey of words is estimated from one store; name no others", field="stores"
+        )
     with ExitStack() as stack:
         with _store_errors():
             opened = [
@@ -269,11 +276,16 @@ def estimate_stored(
             read = recount_all(opened, without=without)
         else:
             read = Recount(opened[0].tally(), opened[0].members())
-    tally, members = read.tally, read.members
-    _require_enough(terms, sum(members.values()) if without else tally.clients)
-    if not tally.clients:
-        raise InputError.because("no reports are left; leave out fewer members", field="without")
-    found = _estimate(terms, tally, confidence)
+        tally, members = read.tally, read.members
+        _require_enough(terms, sum(members.values()) if without else tally.clients)
+        if not tally.clients:
+            message = "no reports are left; leave out fewer members"
+            raise InputError.because(message, field="without")
+        if terms.is_of_words:
+            lines = tuple(_words(terms, opened[0], without, confidence))
+            found = Estimates(terms, tally, confidence, lines)
+        else:
+            found = _estimate(terms, tally, confidence)
     return replace(
         found, members=members, without=tuple(without), repeated=read.repeated, reused=read.reused
     )
@@ -283,6 +295,10 @@ def estimate_from(
     terms: SurveyTerms, tally: Tally, *, confidence: float = INTERVAL_CONFIDENCE
 ) -> Estimates:
     """Estimate from a tally of any origin."""
+    if terms.is_of_words:
+        raise InputError.because(
+            "a survey of words needs its reports; use `veilring estimate` where the store is"
+        )
     _require_enough(terms, tally.clients)
     return _estimate(terms, tally, confidence)
 
@@ -299,6 +315,29 @@ def _require_enough(terms: SurveyTerms, reports: int) -> None:
 def _estimate(terms: SurveyTerms, tally: Tally, confidence: float) -> Estimates:
     found = evidence(terms.task.survey, tally, confidence=confidence)
     return Estimates(terms, tally, confidence, tuple(_lines(terms, found)))
+
+
+def _words(
+    terms: SurveyTerms, store: Store, without: Sequence[str], confidence: float
+) -> Iterator[EstimatedNumber]:
+    """Yield the most frequent words."""
+    survey = cast(WordSurvey, terms.task.survey)
+    with store.transaction():
+        counts = [
+            sum(len(some) for some in store.stored(question, without=without))
+            for question in range(len(survey.questions))
+        ]
+        found = find_words(
+            survey,
+            partial(store.stored, without=without),
+            counts,
+            most=WORDS_MAX,
+            confidence=confidence,
+        )
+    if not len(found.numbers):
+        return
+    names = [word_of(number, survey.longest) for number in found.numbers.tolist()]
+    yield from _named(found.estimate, ((terms.features[0].name, name, "") for name in names))
 
 
 def save_model(found: Estimates, path: Path, *, consistency: str | None = None) -> None:

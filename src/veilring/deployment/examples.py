@@ -214,7 +214,8 @@ _BATCHES: Final = 2
 # The system's own ε gives poor answers on tables this small: on digits, 0.54 of the queries are
 # labelled correctly at 1 and 0.93 at 3.
 _PREDICTION_EPSILON: Final = 3.0
-_WITHOUT_CLASSES: Final = frozenset({"frequency", "means"})  # kinds of survey
+_OF_ONE_COLUMN: Final = frozenset({"frequency", "words"})  # kinds of survey
+_WITHOUT_CLASSES: Final = _OF_ONE_COLUMN | {"means"}
 _TAU_DECIMALS: Final = 2  # digits of a number meant to be read and changed
 # More queries than any example has: the length of a stream is declared, and cannot depend on them.
 _STREAM: Final = 500
@@ -554,8 +555,8 @@ class SurveyExample(Example):
         veilring estimate survey/collector.toml
 
     Attributes:
-        kind: frequency, means, discrete-bayes or gaussian-bayes.
-        column: For frequency: the column whose values to count; by default the only one.
+        kind: frequency, words, means, discrete-bayes or gaussian-bayes.
+        column: For frequency and words: the column whose values to count; by default the only one.
         epsilon: The price of a client's report.
         reports: The number of reports, each of one client, whose row is drawn from the data set
             with replacement.
@@ -601,7 +602,7 @@ class SurveyExample(Example):
                 ids=[f"client-{number}" for number in own.tolist()],
                 key=KEY,
                 labelled=bool(terms.classes),
-                encoded=self.kind != "frequency",  # one column is counted by its categories
+                encoded=self.kind not in _OF_ONE_COLUMN,  # which is counted by its categories
             )
             configs[name] = {
                 "role": "client",
@@ -619,14 +620,14 @@ class SurveyExample(Example):
 
     def _asked(self, source: Table) -> Table:
         """Return the columns that clients are asked for."""
-        if self.kind != "frequency" and self.column is None:
+        if self.kind not in _OF_ONE_COLUMN and self.column is None:
             return source
         columns = _columns(source)
         column = columns[0] if self.column is None and len(columns) == 1 else self.column
-        if self.kind != "frequency" or column is None:
+        if self.kind not in _OF_ONE_COLUMN or column is None:
             raise InputError.because(
-                "--column is required with --kind frequency, unless the table has one column, and"
-                " not allowed otherwise",
+                "--column is required with --kind frequency or words, unless the table has one"
+                " column, and not allowed otherwise",
                 field="--column",
             )
         return _only(source, column)
@@ -637,7 +638,9 @@ class SurveyExample(Example):
             {"name": name, "low": low, "high": high, "agreed": is_public(table)}
             for name, low, high in zip(features.names, ranges.lows, ranges.highs, strict=True)
         ]
-        if self.kind == "frequency":
+        if self.kind == "words":
+            columns = [{"name": each.name} for each in columns_of(table)]
+        elif self.kind == "frequency":
             columns = [each.model_dump(exclude_defaults=True) for each in columns_of(table)]
         classes = () if self.kind in _WITHOUT_CLASSES else features.classes
         minimum = min(self.reports, MINIMUM_REPORTS)

@@ -27,11 +27,12 @@ from veilring.data.columns import (
 from veilring.data.schema import matched, read_file, read_labels
 from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
-from veilring.errors import HandshakeError, ProtocolViolation, ScenarioError
+from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.digests import canonical_json
 from veilring.protocols.ldp.algorithm.oracles import OracleName
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
-from veilring.protocols.ldp.algorithm.survey import make_survey
+from veilring.protocols.ldp.algorithm.survey import Survey, make_survey
+from veilring.protocols.ldp.algorithm.words import WORD_BYTES_MAX, WordSurvey, word_numbers
 from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.system import LDPBayes
@@ -50,22 +51,26 @@ class SurveySection(Section):
 
     Attributes:
         name: `ldp-bayes`.
-        kind: `frequency` of the values of each column, of which a client answers one at random;
-            `means` of columns; or naive Bayes.
+        kind: `frequency` of the values of one column, `words` that are frequent in one column and
+            need no list, `means` of columns, or naive Bayes.
         epsilon: The maximum epsilon of a client's single report.
         oracle: The frequency oracle for values; `auto` chooses the best one for each domain.
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
             default.
+        longest: For `words`: the number of bytes that count; 6 by default, as more have no meaning.
         minimum: The number of reports that the collector's estimates need. It is not part of the
             task, so it may be changed at any time.
         closes: The time after which no new report is accepted.
     """
 
     name: Literal["ldp-bayes"] = Field("ldp-bayes", exclude=True)
-    kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"]
+    kind: Literal["frequency", "words", "means", "discrete-bayes", "gaussian-bayes"]
     epsilon: float = same_field(LDPBayes, "epsilon", required=True)
     oracle: OracleName = same_field(LDPBayes, "oracle")
     bins: int = same_field(LDPBayes, "bins")
+    longest: int | None = Field(
+        None, ge=2, le=WORD_BYTES_MAX, exclude_if=lambda longest: longest is None
+    )
     minimum: int = Field(MINIMUM_REPORTS, ge=1)
     closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
@@ -73,11 +78,12 @@ class SurveySection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _show_a_histogram(cls, given: Any) -> Any:  # noqa: ANN401  (a file may contain anything)
-        """Use more bins than a classifier needs, unless the file sets the number."""
-        if isinstance(given, dict) and given.get("kind") == "frequency":
+    def _suit_the_kind(cls, given: Any) -> Any:  # noqa: ANN401  (a file may contain anything)
+        """Show more bins than a classifier needs, and whole words, unless the file sets them."""
+        kind = given.get("kind") if isinstance(given, dict) else None
+        if kind == "frequency":
             return {"bins": FREQUENCY_BINS, **given}
-        return given
+        return {"longest": WORD_BYTES_MAX, **given} if kind == "words" else given
 
     @property
     def is_numeric(self) -> bool:
@@ -137,21 +143,26 @@ class SurveyTerms(Terms):
         terms = self.model_dump(mode="json", exclude={"protocol": {"minimum"}})
         return Task(
             terms={_PUBLISHED: terms.pop("protocol"), **terms},
-            survey=make_survey(
-                Scaling(ranges_of(self.features))
-                if self.protocol.is_numeric
-                else bins_of(self.protocol, self.features),
-                len(self.classes) or None,
-                self.protocol.epsilon,
-                self.protocol.oracle,
-            ),
+            survey=self._survey(),
             closes=None if closes is None else closes.timestamp(),
         )
+
+    def _survey(self) -> Survey:
+        section = self.protocol
+        if section.longest is not None:
+            return WordSurvey(section.longest, section.epsilon)
+        numeric = section.is_numeric
+        step = Scaling(ranges_of(self.features)) if numeric else bins_of(section, self.features)
+        return make_survey(step, len(self.classes) or None, section.epsilon, section.oracle)
 
     @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         section = self.protocol
+        if (section.longest is None) == self.is_of_words:
+            raise ScenarioError.because(
+                'longest is for kind = "words" only; leave it out', field="protocol.longest"
+            )
         require_different("classes", self.classes)
         check_features(self.features)
         wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
@@ -163,6 +174,13 @@ class SurveyTerms(Terms):
         if not wants_classes and self.classes:
             raise ScenarioError.because(
                 f"{section.kind} takes no classes; leave them out", field="classes"
+            )
+        if self.is_of_words and len(self.features) > 1:
+            raise ScenarioError.because(
+                f"a survey of {section.kind} asks one question, and there are"
+                f" {len(self.features)} columns; write one file of terms for each, or choose"
+                ' kind = "means"',
+                field="features",
             )
         for feature in self.features:
             if feature.meaning not in {"number", "category"}:
@@ -187,6 +205,8 @@ class SurveyTerms(Terms):
         return ClientPool(rows, read_labels(cells, self.classes))
 
     def _encode(self, feature: FeatureTerms, cells: Cells) -> Floats | Ints:
+        if self.protocol.longest is not None:
+            return _words(cells, feature.name, self.protocol.longest)[:, None]
         if not feature.categories:
             numbers = read_numbers(feature, cells)[:, None]
             return bins_of(self.protocol, (feature,))(numbers) if self.is_frequency else numbers
@@ -197,6 +217,19 @@ class SurveyTerms(Terms):
     def is_frequency(self) -> bool:
         """Whether the survey counts the values of columns."""
         return self.protocol.kind == "frequency"
+
+    @property
+    def is_of_words(self) -> bool:
+        """Whether the survey finds frequent words of one column, whose cells are any text."""
+        return self.protocol.kind == "words"
+
+
+def _words(cells: Cells, column: str, longest: int) -> Ints:
+    words = cells.texts[column]
+    if gaps := [row for row, word in enumerate(words) if cells.is_gap(word)]:
+        where = cells.at(column, gaps[0])
+        raise InputError.because(f"{where} is empty; fill it in, or remove the row", field=where)
+    return word_numbers(words, longest)
 
 
 def read_published(encoded: bytes, collector: str) -> SurveyTerms:

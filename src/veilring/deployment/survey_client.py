@@ -330,7 +330,8 @@ def _make_reports(
 ) -> int:
     """Store reports of all clients with enough budget; return the number of the others."""
     cells = matched(read_file(path, config.particulars), terms.features)
-    check_ranges(terms.features, cells, config.outside_max, _log)
+    ranged = () if terms.is_of_words else terms.features
+    check_ranges(ranged, cells, config.outside_max, _log)
     pool = terms.clients_of(cells)
     names = _names(config, path, cells, len(pool))
     try:

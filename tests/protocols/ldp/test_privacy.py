@@ -35,6 +35,7 @@ from veilring.privacy.noise import discrete_laplace_pmf
 from veilring.protocols.ldp.algorithm.means import Means, SampledFeature
 from veilring.protocols.ldp.algorithm.oracles import LocalHashing
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
+from veilring.protocols.ldp.algorithm.words import PrefixHashing
 
 EPSILONS = (0.1, 1.0, 3.0)
 CLIENTS = 40_000
@@ -115,13 +116,18 @@ def test_reports_are_drawn_from_their_distribution(mechanism: LocalRandomiser, v
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_a_hashed_report_spends_as_its_bucket(epsilon: float) -> None:
+@pytest.mark.parametrize("oracle_of", [LocalHashing, PrefixHashing])
+def test_a_hashed_report_spends_as_its_bucket(
+    oracle_of: type[LocalHashing], epsilon: float
+) -> None:
     """Given the independent seed, any two buckets' distributions respect the exact epsilon."""
-    oracle = LocalHashing(6, epsilon)
+    oracle = oracle_of(6, epsilon)
     own, other = (Fraction(int(oracle.public[name])) for name in ("own", "other"))
     assert log_ceil(own / other) == oracle.exact_epsilon <= epsilon
     total = own + (int(oracle.public["buckets"]) - 1) * other
     assert (oracle.p, oracle.exact_epsilon) == (own / total, log_ceil(own / other))
+    less = oracle_of(6, 1.05 * epsilon).public
+    assert log_ceil(Fraction(int(less["own"]), int(less["other"]))) > epsilon
 
 
 @pytest.mark.parametrize("value", [0, 1, 5])

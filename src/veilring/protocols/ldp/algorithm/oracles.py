@@ -55,6 +55,7 @@ from veilring.protocols.ldp.algorithm.packing import (
 )
 from veilring.protocols.ldp.algorithm.randomiser import (
     BITS,
+    DOMAIN_MAX,
     FrequencyOracle,
     LocalRandomiser,
     PlainOracle,
@@ -215,7 +216,8 @@ class HashFamily:
 
     Attributes:
         buckets: The number of buckets, `g`; at least 2.
-        word_bits: The size of a word: 8, 16 or 32. Small words are for enumeration.
+        word_bits: The size of a word: 8, 16, 32 or 64. Small words are for enumeration. The high
+            bits and a bucket's number have at most 64 bits together.
     """
 
     domain: int
@@ -259,27 +261,28 @@ class HashFamily:
         high = (words >> (self.word_bits - self.high_bits)).astype(np.uint64)
         return (high * np.uint64(self.buckets) >> np.uint64(self.high_bits)).astype(np.int64)
 
-    def add_supported(self, sums: Ints, a: HashWords, b: HashWords, buckets: Ints) -> None:
+    def add_supported(
+        self, sums: Ints, a: HashWords, b: HashWords, buckets: Ints, first: int = 0
+    ) -> None:
         """Add to each value's sum the number of functions that map the value to their bucket.
 
         A bucket is a range of words, so its members are found by one subtraction with wrap-around;
         from one value to the next a word grows by `a`.
 
         Args:
-            sums: One sum per value; changed in place.
+            sums: One sum per value, from the first on; changed in place.
         """
-        words = b - self.starts[buckets]
+        words = a * self.word.type(first) + (b - self.starts[buckets])
         length = self.starts[buckets + 1] - self.starts[buckets]
         inside = np.empty(len(words), dtype=np.bool_)
-        for value in range(self.domain):
+        for place in range(len(sums)):
             np.less(words, length, out=inside)
-            sums[value] += np.count_nonzero(inside)
+            sums[place] += np.count_nonzero(inside)
             words += a
 
 
 # A bucket's number has two bytes: above epsilon 11.1 there are fewer buckets than optimal.
 _MOST_BUCKETS: Final = 1 << 16
-_SEED_BYTES: Final = 8  # two words of the hash family
 
 
 class _RandomisedResponse(PureOracle):
@@ -320,7 +323,13 @@ class LocalHashing(_RandomisedResponse):
     @cached_property
     def family(self) -> HashFamily:
         """The hash functions that a client draws from."""
-        return HashFamily(self.domain, min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS))
+        buckets = min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS)
+        return HashFamily(self.domain, buckets, 32 if self.domain <= DOMAIN_MAX else 64)
+
+    @property
+    def _seed_bytes(self) -> int:
+        """The size of the two words of a function."""
+        return 2 * self.family.word.itemsize
 
     @property
     @override
@@ -348,26 +357,38 @@ class LocalHashing(_RandomisedResponse):
     @property
     @override
     def report_bytes(self) -> int:
-        return _SEED_BYTES + width_of(self.family.buckets)
+        return self._seed_bytes + width_of(self.family.buckets)
 
     @override
     def _draw(self, values: Ints, rng: Generator) -> Reports:
-        words = rng.integers(1 << 32, size=(len(values), 2), dtype=np.uint32).astype("<u4")
+        most = (1 << self.family.word_bits) - 1
+        drawn = rng.integers(0, most, (len(values), 2), self.family.word.type, endpoint=True)
+        words = drawn.astype(self.family.word)
         true = self.family.bucket(words[:, 0], words[:, 1], values)
         said = randomised_response(true, self._response, rng)
         return np.hstack((words.view(np.uint8), encoded(said, width_of(self.family.buckets))))
 
     @override
     def _fits(self, reports: Reports) -> Bools:
-        return decoded(reports[:, _SEED_BYTES:]) < self.family.buckets
+        return decoded(reports[:, self._seed_bytes :]) < self.family.buckets
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
-        sums = np.zeros(self.domain, dtype=np.int64)
+        return self.support(reports, np.zeros(1, dtype=np.int64), self.domain).reshape(-1)
+
+    def support(self, reports: Reports, firsts: Ints, run: int) -> Ints:
+        """Return the number of reports that support each value of some runs, shape (runs, run).
+
+        Args:
+            firsts: The first value of each run of consecutive values.
+        """
+        sums = np.zeros((len(firsts), run), dtype=np.int64)
         for chunk in client_slices(len(reports), self._work_bytes):
-            words = np.ascontiguousarray(reports[chunk, :_SEED_BYTES]).view("<u4")
-            a, b = np.ascontiguousarray(words.T)
-            self.family.add_supported(sums, a, b, decoded(reports[chunk, _SEED_BYTES:]))
+            seeds = np.ascontiguousarray(reports[chunk, : self._seed_bytes])
+            a, b = np.ascontiguousarray(seeds.view(self.family.word).T)
+            buckets = decoded(reports[chunk, self._seed_bytes :])
+            for own, first in zip(sums, firsts.tolist(), strict=True):
+                self.family.add_supported(own, a, b, buckets, first)
         return sums
 
 

@@ -203,6 +203,10 @@ class LocalRandomiser(ABC):
                 raise InputError.because(
                     f"sums must be integers from {low} to {high}", field="sums"
                 )
+        return self._estimated(sums, clients, confidence)
+
+    def _estimated(self, sums: Sums, clients: int, confidence: float) -> SurveyEstimate:
+        """Return the estimate from sums of the right shape."""
         require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
         intervals = partial(self._intervals, sums, clients, confidence)
         return SurveyEstimate(*self._moments(sums, clients), clients, intervals)
@@ -284,9 +288,11 @@ class FrequencyOracle(_NumberedValues):
 
     epsilon: float
 
+    domain_max: ClassVar[int] = DOMAIN_MAX
+
     def __post_init__(self) -> None:
-        if not 2 <= self.domain <= DOMAIN_MAX:  # noqa: PLR2004  (one value would hide itself)
-            raise InputError("domain", self.domain, f"an integer from 2 to {DOMAIN_MAX}")
+        if not 2 <= self.domain <= self.domain_max:  # noqa: PLR2004  (one value would hide itself)
+            raise InputError("domain", self.domain, f"an integer from 2 to {self.domain_max}")
         if not 0 < self.epsilon <= REPORT_EPSILON_MAX:
             raise InputError("epsilon", self.epsilon, f"a number in (0, {REPORT_EPSILON_MAX:g}]")
 
