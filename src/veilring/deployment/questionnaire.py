@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
-from pydantic import AwareDatetime, Field, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, ValidationError
 
 from veilring.config import Section, read_toml, require_key, require_key_that, scenario_error
 from veilring.data.cells import Words
@@ -69,12 +69,12 @@ class Question(Section):
     high: float | None = None
     unit: str = ""
 
-    @model_validator(mode="after")
-    def _has_its_keys(self) -> Self:
+    def check(self) -> None:
+        """Refuse keys that do not belong to the kind, and values that do not fit each other."""
         key, given = f"questions.{self.name}", self.model_fields_set - {"name", "text", "kind"}
         due, more = _KEYS[self.kind]
         said = (
-            f"a question of the kind {self.kind} has the keys {', '.join(due | more) or '(none)'}"
+            f"a question of the kind {self.kind} has the keys {', '.join(sorted(due | more)) or '(none)'}"
         )
         require_key_that(due <= given <= due | more, key, f"{said}, beside name and text")
         require_different(f"{key}.answers", self.answers)
@@ -84,7 +84,6 @@ class Question(Section):
         require_key(fits, f"{key}.most", self.most, f"at most {len(self.answers)}, as answers")
         low, high = self.range
         require_key("low" not in due or low < high, f"{key}.high", high, f"above low ({low:g})")
-        return self
 
     @property
     def range(self) -> tuple[float, float]:
@@ -131,9 +130,11 @@ class Form(Section):
         description="a list of tables with the keys name, text and kind"
     )
 
-    @model_validator(mode="after")
-    def _has_different_names(self) -> Self:
+    def checked(self) -> Self:
+        """Return these questions after checking them."""
         require_different("questions", [each.name for each in self.questions])
+        for each in self.questions:
+            each.check()
         return self
 
     @cached_property
@@ -182,7 +183,7 @@ class Form(Section):
         if "questions" not in terms:
             return None
         try:
-            return cls.model_validate_json(json.dumps(terms))
+            return cls.model_validate_json(json.dumps(terms)).checked()
         except ValidationError as error:
             raise scenario_error(error, cls) from None
 
@@ -212,7 +213,7 @@ class Questionnaire(Form):
         Raises:
             ScenarioError: If the file cannot be read, or a key is wrong.
         """
-        return read_toml(path, cls)
+        return read_toml(path, cls).checked()
 
     @property
     def columns(self) -> tuple[FeatureTerms, ...]:

@@ -51,8 +51,9 @@ class SurveySection(Section):
 
     Attributes:
         name: `ldp-bayes`.
-        kind: `frequency` of the values of one column, `words` that are frequent in one column and
-            need no list, `means` of columns, or naive Bayes.
+        kind: `frequency` of the values of each column, of which a client answers one at random;
+            `words` that are frequent in one column and need no list; `means` of columns; or naive
+            Bayes.
         epsilon: The maximum epsilon of a client's single report.
         oracle: The frequency oracle for values; `auto` chooses the best one for each domain.
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
@@ -177,9 +178,8 @@ class SurveyTerms(Terms):
             )
         if self.is_of_words and len(self.features) > 1:
             raise ScenarioError.because(
-                f"a survey of {section.kind} asks one question, and there are"
-                f" {len(self.features)} columns; write one file of terms for each, or choose"
-                ' kind = "means"',
+                f"a survey of words asks one question, and there are {len(self.features)} columns;"
+                " write one file of terms for each",
                 field="features",
             )
         for feature in self.features:
