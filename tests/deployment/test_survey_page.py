@@ -1,0 +1,372 @@
+"""The page of a survey in a real browser, with the maintained client and both aggregators."""
+
+import asyncio
+import functools
+import re
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from html import unescape
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.browser import PHONE, Browser, needs_browser
+from tests.deployment.questions import QUESTIONS, asked
+from tests.deployment.uploading import Serving, serving
+from tests.npm import install, needs_npm
+from tests.protocols.prio.reports import PRECISION, make_task
+from typing_extensions import override
+
+from veilring.deployment.questionnaire import Questionnaire
+from veilring.deployment.survey_page import CLIENT, PAGE, render_page, write_page
+from veilring.errors import InputError, StoreFailed
+from veilring.protocols.prio import uploads
+from veilring.protocols.prio.store import Added, Upload
+from veilring.transport.tls import LOOPBACK
+
+PACKAGE: Final = "@divviup/dap@0.9.1"
+BUNDLE: Final = "node_modules/@divviup/dap/dist/browser.js"
+NARROW: Final = 320
+CONTRAST_MIN: Final = 4.5
+TOLD: Final = "document.querySelector('#status').textContent"
+_ACCESSIBLE: Final = """(() => {
+  const linear = c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = colour => {
+    const [r, g, b] = parts(colour).map(linear);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = element => {
+    for (; element; element = element.parentElement) {
+      const colour = getComputedStyle(element).backgroundColor;
+      if (parts(colour)[3] !== 0) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const contrast = element => {
+    const [a, b] = [getComputedStyle(element).color, paper(element)].map(light);
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  };
+  const shown = [...document.querySelectorAll("body *:not(script)")]
+    .filter(e => e.getClientRects().length);
+  const texts = shown.filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()));
+  const fields = [...document.querySelectorAll("input")];
+  return {
+    overflow: document.documentElement.scrollWidth - innerWidth,
+    contrast: Math.min(...texts.map(contrast)),
+    smallest: Math.min(...texts.map(e => parseFloat(getComputedStyle(e).fontSize))),
+    texts: texts.length,
+    unnamed: fields.filter(e => e.labels.length !== 1 || !e.labels[0].innerText.trim()).length,
+    fields: fields.length,
+    legends: [...document.querySelectorAll("fieldset > legend:first-child")]
+      .map(e => e.innerText.trim()),
+    low: fields.filter(e => e.closest("label").getBoundingClientRect().height < 44).length,
+    lang: document.documentElement.lang,
+    headings: [...document.querySelectorAll("h1, h2")].map(e => e.tagName).join(" "),
+  };
+})()"""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the path of the package's bundle for browsers."""
+    return install(tmp_path_factory.mktemp("npm"), PACKAGE) / BUNDLE
+
+
+@pytest.fixture
+def form(tmp_path: Path) -> Questionnaire:
+    """Return questions of every kind."""
+    path = tmp_path / "questions.toml"
+    path.write_text(QUESTIONS)
+    return Questionnaire.load(path)
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    @override
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve the files of a folder on loopback, like any web server; yield the address."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer((LOOPBACK, 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://{LOOPBACK}:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@asynccontextmanager
+async def opened(
+    form: Questionnaire,
+    client: Path,
+    folder: Path,
+    browser: Browser,
+    *,
+    now: Callable[[], float] = time.time,
+    add: Callable[[Sequence[Upload]], Sequence[Added]] | None = None,
+    **task: Any,
+) -> AsyncIterator[Serving]:
+    """Serve both aggregators and the page, and open it on a phone."""
+    given = {"norm": form.norm, "terms": form.task["terms"], **task}
+    async with serving(form.vdaf, now=now, add=add, **given) as site:
+        write_page(site.parties.task, client, folder / "site")
+        with served(folder / "site") as url:
+            await asyncio.to_thread(browser.open, url, width=PHONE)
+            yield site
+
+
+def answer(browser: Browser, *places: int, number: str = "") -> None:
+    """Click the answers at some places of a report, and type a number."""
+    for place in places:
+        browser.click(f"input[value='{place}']")
+    if number:
+        browser.click("input[type=number]")
+        write(browser, number)
+
+
+def write(browser: Browser, text: str) -> None:
+    """Type a text."""
+    for key in text:
+        browser.press(key)
+
+
+def send(browser: Browser) -> str:
+    """Press the button, and return what the page then says."""
+    browser.click("form button")
+    return told(browser)
+
+
+def told(browser: Browser) -> str:
+    """Wait until the page has an answer, and return it."""
+    waits = "['', 'Your answers are being sent.'].includes"
+    script = (
+        f"new Promise(done => {{ const look = () => {waits}({TOLD}) ? setTimeout(look, 10)"
+        f" : done({TOLD}); look(); }})"
+    )
+    return str(browser.evaluate(script))
+
+
+@needs_browser
+@needs_npm
+async def test_answers_are_added_exactly(
+    form: Questionnaire, client: Path, tmp_path: Path, browser: Browser
+) -> None:
+    """People answer with a pointer or with keys alone, one after another on one device.
+
+    The totals of what the aggregators verify are exact.
+    """
+
+    def with_keys() -> None:
+        keys = ["Tab", " ", "Tab", " ", "Tab", "Tab", " ", "Tab", " ", "ArrowRight", "Tab"]
+        for key in keys:
+            browser.press(key)
+        write(browser, "50")
+        for key in ("Tab", "Tab", " "):
+            browser.press(key)
+
+    def people() -> list[str]:
+        answer(browser, 1, 3, 5, 6, number="19")
+        said = [send(browser)]
+        browser.click("#another")
+        browser.evaluate("new Promise(done => { onpageshow = done; setTimeout(done, 1000) })")
+        with_keys()
+        return [*said, told(browser)]
+
+    async with opened(form, client, tmp_path, browser) as site:
+        said = await asyncio.to_thread(people)
+        assert said == ["Thank you. Your answers have arrived."] * 2
+        assert browser.complaints == []
+        totals, refused = site.parties.totals()
+    assert refused == 0
+    assert totals == [1, 1, 0, 2, 0, 2, 1, 1, 0, 1, 0, 0, 1]
+
+
+@needs_browser
+@needs_npm
+async def test_the_only_question_is_a_histogram(
+    client: Path, tmp_path: Path, browser: Browser
+) -> None:
+    """A page with one choice reports its place."""
+    async with opened(asked(), client, tmp_path, browser) as site:
+        await asyncio.to_thread(answer, browser, 2)
+        assert (await asyncio.to_thread(send, browser)).startswith("Thank you")
+        assert site.parties.totals() == ([0, 0, 1], 0)
+
+
+@needs_browser
+@needs_npm
+async def test_an_answer_that_was_lost_counts_once(
+    client: Path, tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an upload without confirmation, the answers are fixed and the same report is sent."""
+    monkeypatch.setattr(uploads, "STORE_PAUSE_SECONDS", 0.0)
+    failures = [StoreFailed("stored, but not confirmed")]
+    site: Serving
+
+    def add(group: Sequence[Upload]) -> Sequence[Added]:
+        added = site.parties.store.add(group)
+        if failures:
+            raise failures.pop()
+        return added
+
+    async with opened(asked(), client, tmp_path, browser, add=add) as site:
+        await asyncio.to_thread(answer, browser, 0)
+        said = await asyncio.to_thread(send, browser)
+        assert said.startswith("The survey could not take your answers now. Send again")
+        assert browser.evaluate("document.querySelector('fieldset').disabled")
+        await asyncio.to_thread(
+            browser.evaluate, "document.querySelector('#status').textContent=''"
+        )
+        assert (await asyncio.to_thread(send, browser)).startswith("Thank you")
+        assert site.parties.totals() == ([1, 0, 0], 0)
+
+
+@needs_browser
+@needs_npm
+async def test_a_device_without_a_connection_may_send_later(
+    client: Path, tmp_path: Path, browser: Browser
+) -> None:
+    """Offline, the page says so in a sentence; the answers count once the device is online."""
+    async with opened(asked(), client, tmp_path, browser) as site:
+        await asyncio.to_thread(browser.disconnect, is_offline=True)
+        try:
+            await asyncio.to_thread(answer, browser, 0)
+            said = await asyncio.to_thread(send, browser)
+        finally:
+            await asyncio.to_thread(browser.disconnect, is_offline=False)
+        assert "could not reach the survey" in said
+        await asyncio.to_thread(
+            browser.evaluate, "document.querySelector('#status').textContent=''"
+        )
+        assert (await asyncio.to_thread(send, browser)).startswith("Thank you")
+        assert site.parties.totals() == ([1, 0, 0], 0)
+
+
+@needs_browser
+@needs_npm
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [((-9, 0), "clock of this device is ahead"), ((9, 5), "The survey has closed")],
+)
+async def test_a_refusal_is_said_in_a_sentence(
+    client: Path, tmp_path: Path, browser: Browser, hours: tuple[int, int], said: str
+) -> None:
+    """A device whose clock is ahead, or a survey that has closed, is explained.
+
+    The hours are those by which the leader's clock is ahead, and after which the survey closes.
+    """
+    start, (ahead, closes) = time.time(), hours
+    until: dict[str, Any] = {"closes": int(start) + closes * PRECISION} if closes else {}
+    async with opened(
+        *(asked(), client, tmp_path, browser), now=lambda: start + ahead * PRECISION, **until
+    ) as site:
+        await asyncio.to_thread(answer, browser, 0)
+        assert said in await asyncio.to_thread(send, browser)
+        assert site.parties.stored() == []
+
+
+@needs_browser
+@needs_npm
+async def test_a_closed_survey_takes_no_answers(
+    client: Path, tmp_path: Path, browser: Browser
+) -> None:
+    """After its end the page shows no questions; after an answer it shows who may answer."""
+    async with opened(asked(), client, tmp_path, browser, closes=int(time.time())):
+        assert await asyncio.to_thread(told, browser) == "This survey has closed."
+        assert browser.evaluate("document.querySelector('form').hidden")
+
+
+@needs_browser
+def test_the_page_is_accessible(form: Questionnaire, tmp_path: Path, browser: Browser) -> None:
+    """On phones, texts have contrast, fields have labels, and nothing is cut off.
+
+    The keys visit the questions in their order.
+    """
+    code = tmp_path / "client.js"
+    code.write_text("globalThis.divviup = { dap: { Task: class {} } };")
+    write_page(make_task(form.vdaf, norm=form.norm, terms=form.task["terms"]), code, tmp_path / "s")
+    with served(tmp_path / "s") as url:
+        browser.open(url)
+        browser.evaluate("document.querySelector('details').open = true")
+        for width in (PHONE, NARROW):
+            browser.resize(width)
+            found = browser.evaluate(_ACCESSIBLE)
+            assert browser.complaints == []
+            assert found["overflow"] <= 0, width
+            assert found["contrast"] >= CONTRAST_MIN
+            assert found["smallest"] >= 12
+            assert (found["fields"], found["unnamed"], found["low"]) == (9, 0, 0)
+            assert found["headings"] == "H1 H2"
+            assert found["lang"] == "en"
+            assert [each.splitlines()[0][:3] for each in found["legends"]] == [
+                *("How", "Why", "Are", "How")
+            ]
+            assert found["texts"] > 20
+        order = []
+        for _ in range(8):
+            browser.press("Tab")
+            order.append(
+                browser.evaluate("document.activeElement.name || document.activeElement.tagName")
+            )
+        assert order == ["q0", "q1", "q1", "q1", "q2", "q3", "SUMMARY", "BUTTON"]
+
+
+@needs_browser
+def test_too_many_answers_are_not_sent(
+    form: Questionnaire, tmp_path: Path, browser: Browser
+) -> None:
+    """The browser points at a question without an answer, or with too many."""
+    code = tmp_path / "client.js"
+    code.write_text("globalThis.divviup = { dap: { Task: class {} } };")
+    write_page(make_task(form.vdaf, norm=form.norm, terms=form.task["terms"]), code, tmp_path / "s")
+    with served(tmp_path / "s") as url:
+        browser.open(url)
+        is_valid = "document.querySelector('form').checkValidity()"
+        assert not browser.evaluate(is_valid)
+        answer(browser, 1, 3, 4, 6, number="7")
+        assert browser.evaluate(is_valid)
+        browser.click("input[value='5']")
+        message = browser.evaluate("document.querySelector('input[value=\"3\"]').validationMessage")
+        assert message == "Choose at most 2 answers."
+        browser.click("form button")
+        assert browser.evaluate(TOLD) == ""
+        browser.click("input[value='3']")
+        assert browser.evaluate(is_valid)
+
+
+def test_the_page_has_the_task_and_its_promise(form: Questionnaire) -> None:
+    """It contains the canonical task, runs only its own script and the client, and names the ε."""
+    task = make_task(form.vdaf, norm=form.norm, epsilon=0.75, terms=form.task["terms"])
+    text = render_page(task, b"client")
+    (encoded,) = re.findall('data-task="([^"]*)"', text)
+    assert unescape(encoded).encode() == task.encoded
+    assert "Travel to &lt;work&gt;" in text
+    assert "Travel to <work>" not in text
+    assert "ε = 0.75 for all your answers together" in text
+    assert f"connect-src {task.leader} {task.helper}" in text
+    assert "%%" not in text
+    exact = render_page(task.model_copy(update={"epsilon": None}), b"client")
+    assert "exact totals" in exact
+
+
+def test_a_page_needs_questions_and_a_client(form: Questionnaire, tmp_path: Path) -> None:
+    """Without either, or into an existing folder, nothing is written."""
+    code = tmp_path / "client.js"
+    code.write_text("")
+    with pytest.raises(InputError, match="has no questions"):
+        write_page(make_task(), code, tmp_path / "site")
+    task = make_task(form.vdaf, norm=form.norm, terms=form.task["terms"])
+    with pytest.raises(InputError, match=r"dist/browser\.js"):
+        write_page(task, tmp_path / "none.js", tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+    write_page(task, code, tmp_path / "site")
+    assert sorted(each.name for each in (tmp_path / "site").iterdir()) == [CLIENT, PAGE]
+    with pytest.raises(InputError, match="--out"):
+        write_page(task, code, tmp_path / "site")
