@@ -233,7 +233,7 @@ async def test_an_answer_that_was_lost_counts_once(
 async def test_a_device_without_a_connection_may_send_later(
     client: Path, tmp_path: Path, browser: Browser
 ) -> None:
-    """Offline, the page says so in a sentence; the answers count once the device is online."""
+    """Offline, the page shows a sentence; the answers count once the device is online."""
     async with opened(asked(), client, tmp_path, browser) as site:
         await asyncio.to_thread(browser.disconnect, is_offline=True)
         try:

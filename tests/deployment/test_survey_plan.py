@@ -1,4 +1,4 @@
-"""The number of people that a survey needs, held to simulated surveys."""
+"""The number of people that a survey needs, compared with simulations."""
 
 from typing import Any, Literal
 

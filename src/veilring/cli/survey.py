@@ -24,7 +24,7 @@ def page_command(
     client: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="The file dist/browser.js of the npm package @divviup/dap."
+            metavar="FILE", help="File `dist/browser.js` of the npm package `@divviup/dap`."
         ),
     ],
     out: NewFolder,

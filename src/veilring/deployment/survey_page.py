@@ -36,7 +36,7 @@ def write_page(task: Task, client: Path, folder: Path) -> None:
     """Write the page of a survey and a copy of the client into a new folder.
 
     Args:
-        client: The file `dist/browser.js` of the package `@divviup/dap`.
+        client: The bundle for browsers of the package `@divviup/dap`.
 
     Raises:
         InputError: If the task has no questions, the client cannot be read, or the folder exists.
@@ -44,7 +44,7 @@ def write_page(task: Task, client: Path, folder: Path) -> None:
     try:
         code = client.read_bytes()
     except OSError as error:
-        allowed = f"the file dist/browser.js of the package @divviup/dap ({error.strerror})"
+        allowed = f"`dist/browser.js` of the package `@divviup/dap` ({error.strerror})"
         raise InputError("--client", client, allowed) from error
     page = render_page(task, code)
     try:
@@ -70,17 +70,13 @@ def render_page(task: Task, client: bytes) -> str:
         )
     parts = resources.files(__package__) / "templates"
     script = (parts / "survey.js").read_text("utf-8")
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
-        f" form-action 'none'; script-src 'self' '{_hash(script.encode())}';"
-        f" connect-src {task.leader} {task.helper}"
-    )
     first, questions = 0, []
     for number, each in enumerate(form.questions):
         questions.append(_fieldset(each, number, first, form.bins))
         first += len(each.options(form.bins))
     return _Page((parts / "survey.html").read_text("utf-8")).substitute(
-        policy=policy,
+        script_hash=_hash(script.encode()),
+        addresses=f"{task.leader} {task.helper}",
         title=escape(form.title),
         about=f"<p>{escape(form.about)}</p>" if form.about else "",
         integrity=_hash(client),

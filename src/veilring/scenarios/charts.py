@@ -107,7 +107,7 @@ def draw_estimates(path: Path, bars: Sequence[Bar], title: str, interval: str) -
     Args:
         path: The file to write; the suffix is `.svg` or `.png`.
         bars: The estimates; those of one panel follow one another.
-        interval: What the intervals are, such as `95% interval`.
+        interval: The name of the intervals, such as `95% interval`.
     """
     require_that(bool(bars), "plot", "there are no estimates yet; wait for the first reports")
     groups = {name: list(group) for name, group in groupby(bars, key=lambda bar: bar.panel)}
