@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.browser import Browser, open_browser
 from tests.deployment.collection import Collect, Collection
 from tests.deployment.commands import Deploy, Deployment
+from tests.deployment.pages import PACKAGE
+from tests.deployment.uploading import write_certificate
+from tests.npm import install
 
 
 @pytest.fixture
@@ -40,3 +44,23 @@ def collect(tmp_path: Path, deployed: list[Deployment]) -> Collect:
         return collection
 
     return serve
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which the package is installed."""
+    return install(tmp_path_factory.mktemp("npm"), PACKAGE)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the paths of a certificate and its key."""
+    return write_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module")
+def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Return a browser that accepts any certificate."""
+    profile = tmp_path_factory.mktemp("browser")
+    with open_browser(profile, "--ignore-certificate-errors") as browser:
+        yield browser

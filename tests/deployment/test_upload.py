@@ -13,7 +13,16 @@ from typing import Any, Final
 
 import pytest
 from aiohttp import ClientResponse, ClientSession
-from tests.deployment.hostile_uploads import ATTACKS, CLOSES, HIDDEN, Forger, check, run, send
+from tests.deployment.hostile_uploads import (
+    ATTACKS,
+    CLOSES,
+    HIDDEN,
+    UPLOADS,
+    Forger,
+    check,
+    run,
+    send,
+)
 from tests.deployment.uploading import PATH, Serving, serving, write_certificate
 from tests.protocols.prio.reports import PRECISION, VDAFS, Aggregators, make_task
 
@@ -139,9 +148,9 @@ async def test_honest_reports_count_among_hostile_ones() -> None:
 
 
 @pytest.mark.slow
-async def test_ten_thousand_hostile_uploads(tmp_path: Path) -> None:
+async def test_ten_thousand_hostile_uploads() -> None:
     """Each gets its problem document, none is counted, and the memory of the server stays flat."""
-    await run(10_000, seed=1, state=tmp_path / "leader.db")
+    await run(UPLOADS, seed=1)
 
 
 @pytest.mark.parametrize(("behind", "status"), [(-1, 201), (0, 400), (PRECISION, 400)])

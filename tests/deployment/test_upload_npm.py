@@ -4,25 +4,20 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
-from aiohttp import web
-from tests.browser import Browser, needs_browser, open_browser
-from tests.deployment.uploading import Serving, serving, write_certificate
-from tests.npm import install, needs_npm, run_node
+from tests.browser import Browser, needs_browser
+from tests.deployment.pages import BUNDLE, web_site
+from tests.deployment.uploading import Serving, serving
+from tests.npm import needs_npm, run_node
 from tests.protocols.prio.reports import PRECISION, VDAFS
 
-from veilring.deployment.upload import load_certificate
 from veilring.protocols.prio.task import Task
-from veilring.transport.listener import bind
-from veilring.transport.tls import LOOPBACK
 
-PACKAGE: Final = "@divviup/dap@0.9.1"
 KINDS: Final = {"sumvec": "sumVec"}
 """Its names of our kinds, where they differ."""
 MANY: Final = 1000
@@ -47,26 +42,6 @@ import {{ Task }} from "@divviup/dap";
 console.log(JSON.stringify(await upload(Task, JSON.parse(readFileSync(0)))));
 """
 pytestmark = needs_npm
-
-
-@pytest.fixture(scope="session")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder in which the package is installed."""
-    return install(tmp_path_factory.mktemp("npm"), PACKAGE)
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return the paths of a certificate and its key."""
-    return write_certificate(tmp_path_factory.mktemp("certificate"))
-
-
-@pytest.fixture(scope="module")
-def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Return a browser that accepts any certificate."""
-    profile = tmp_path_factory.mktemp("browser")
-    with open_browser(profile, "--ignore-certificate-errors") as browser:
-        yield browser
 
 
 def measurements_of(kind: str, number: int) -> tuple[list[Any], list[int]]:
@@ -153,34 +128,7 @@ async def test_the_package_understands_refusals(
         assert site.parties.stored() == []
 
 
-@asynccontextmanager
-async def page(packages: Path, certificate: tuple[Path, Path]) -> AsyncIterator[str]:
-    """Serve a page that loads the package's bundle, over HTTPS; yield its address."""
-    bundle = (packages / "node_modules/@divviup/dap/dist/browser.js").read_text(encoding="utf-8")
-    files = {
-        "/": (
-            "text/html",
-            "<!doctype html><script src='/dap.js'></script><link rel=icon href='data:,'>",
-        ),
-        "/dap.js": ("text/javascript", bundle),
-    }
-
-    async def answer(request: web.BaseRequest) -> web.Response:
-        kind, text = files[request.path]
-        response = web.Response(text=text, content_type=kind, charset="utf-8")
-        response.force_close()
-        return response
-
-    sock, handlers = bind(LOOPBACK, 0), web.Server(answer)
-    server = await asyncio.get_running_loop().create_server(
-        handlers, sock=sock, ssl=load_certificate(*certificate)
-    )
-    async with server:
-        yield f"https://{LOOPBACK}:{sock.getsockname()[1]}/"
-    for each in handlers.connections:  # that the browser has opened without need
-        if each.transport is not None:
-            each.transport.abort()
-    await asyncio.sleep(0)
+PAGE: Final = b"<!doctype html><script src=dap.js></script><link rel=icon href='data:,'>"
 
 
 async def upload_from_page(
@@ -188,11 +136,12 @@ async def upload_from_page(
 ) -> None:
     """Upload measurements from a page of another origin, and check their totals."""
     measurements, totals = measurements_of(kind, number)
+    files = {"page.html": PAGE, "dap.js": (packages / BUNDLE).read_bytes()}
     async with (
         serving(VDAFS[kind], certificate=certificate, now=time.time) as site,
-        page(packages, certificate) as url,
+        web_site(files, certificate) as url,
     ):
-        await asyncio.to_thread(browser.open, url)
+        await asyncio.to_thread(browser.open, f"{url}page.html")
         given = order(site, measurements)
         call = f"return await upload(divviup.dap.Task, {json.dumps(given)});"
         script = f"(async () => {{ {UPLOAD} {call} }})()"

@@ -262,13 +262,9 @@ class AggregatorStart(Start[AggregatorConfig]):
         require_key_that(self.server.name == mine, "role", f"{said} {self.server.name}")
         require_party(roster, f"protocol.{self.config.role}", mine)
         require_party(roster, "protocol", self.other)
-        known = ", ".join(roster.names)
-        require_key(
-            roles.collector in roster.names,
-            "protocol.collector",
-            roles.collector,
-            f"one of {known}",
-        )
+        known = f"one of {', '.join(roster.names)}"
+        is_known = roles.collector in roster.names
+        require_key(is_known, "protocol.collector", roles.collector, known)
         return f"{roles.leader} leads, {roles.helper} helps, {roles.collector} gets the totals"
 
     @override

@@ -39,8 +39,8 @@ with name_missing_extras():
 PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 """The media type of a refusal (RFC 9457)."""
 URN: Final = "urn:ietf:params:ppm:dap:error:"
-# Open connections. Each costs a descriptor and some 100 KiB; above the limit, the address with the
-# most of them loses its oldest idle one.
+# Open connections. Each costs a descriptor and, with TLS, some 300 KiB, most of it a buffer of
+# Python's; above the limit, the address with the most of them loses one.
 CONNECTIONS_MAX: Final = 512
 # Bodies that are read or stored at once, all together.
 BODIES_BYTES_MAX: Final = 64 << 20

@@ -305,6 +305,8 @@ def test_noise_is_scaled_to_one_report(vdaf: Vdaf, norm: int) -> None:
     noise = noise_of(make_task(vdaf, epsilon=0.25))
     assert noise is not None
     assert noise.spread == 4 * norm
+    with pytest.raises(InputError, match="scale of the noise"):
+        noise_of(make_task(vdaf, epsilon=1e-13))
 
 
 def test_noise_is_exactly_that_of_two_aggregators() -> None:

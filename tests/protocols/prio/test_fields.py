@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.protocols.prio.algorithm.fields import FIELD64, FIELD128, Elements, Field
-from veilring.protocols.prio.algorithm.polynomials import evaluate, interpolate, lagrange, powers_of
+from veilring.protocols.prio.algorithm.polynomials import (
+    between,
+    evaluate,
+    interpolate,
+    lagrange,
+    powers_of,
+)
 
 FIELDS = pytest.mark.parametrize("field", [FIELD64, FIELD128], ids=["64", "128"])
 PRIMES = {FIELD64: 2**32 * 4294967295 + 1, FIELD128: 2**66 * 4611686018427387897 + 1}
@@ -113,6 +119,8 @@ def test_transforms_agree_with_their_definition(field: Field, size: int) -> None
         assert ints(field, values) == expected
         if count == size:
             assert ints(field, interpolate(field, values)) == coefficients
+            denser = ints(field, evaluate(field, of(field, coefficients), 2 * size))
+            assert ints(field, between(field, values)) == denser[1::2]
 
 
 @FIELDS

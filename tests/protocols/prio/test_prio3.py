@@ -6,15 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from Crypto.Hash import TurboSHAKE128
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from tests.protocols.prio.reference import P64, P128, Reference, Valid
+from tests.protocols.prio.reference import turbo_shake as listed_shake
 
 from veilring.errors import InputError
 from veilring.protocols.prio.algorithm import prio3, xof
 from veilring.protocols.prio.algorithm.circuits import Circuit
 from veilring.protocols.prio.algorithm.fields import FIELD64, Octets
+from veilring.protocols.prio.algorithm.keccak import turbo_shake
 from veilring.protocols.prio.algorithm.prio3 import Preparation, Prio3
 from veilring.protocols.prio.algorithm.proofs import proof_length, query
 from veilring.protocols.prio.algorithm.xof import sample
@@ -159,6 +162,29 @@ def test_reports_do_not_depend_on_others(monkeypatch: pytest.MonkeyPatch) -> Non
     assert prio.unshard(aggregates, reports - 1) == expected
 
 
+@EACH
+def test_any_bytes_are_refused_without_an_error(name: str) -> None:
+    """Rows of random, of zero and of the largest bytes are refused, at each step."""
+    prio, rng, reports = SCHEMES[name][0], np.random.default_rng(14), 6
+
+    def junk(size: int) -> Octets:
+        found = rng.integers(0, 256, (reports, size), dtype=np.uint8)
+        found[0], found[1], found[2:4, :-1] = 0, 255, 255
+        return found
+
+    nonces, public = junk(16), junk(prio.public_share_size)
+    preparations = prepared(prio, nonces, public, tuple(map(junk, prio.input_share_sizes)))
+    messages, valid = prio.combine(*(each.prep_shares for each in preparations))
+    accepted = valid & preparations[0].valid & preparations[1].valid
+    for each in preparations:
+        accepted &= prio.finish(each, messages)[1]
+    assert not accepted.any()
+    found, valid = prio.combine(junk(prio.prep_share_size), junk(prio.prep_share_size))
+    # Two preparation shares of zeros prove 0, if nothing else tells that they are made up.
+    assert not valid[1:].any()
+    assert not prio.finish(preparations[1], found)[1].any() or not prio.prep_message_size
+
+
 def test_a_number_above_the_modulus_is_replaced() -> None:
     """An expansion skips numbers that are not below the modulus, and takes the next bytes."""
     # The last of this seed's first 140 numbers is too large: the draft's repository lists it.
@@ -170,6 +196,18 @@ def test_a_number_above_the_modulus_is_replaced() -> None:
         assert encoded[report].tobytes() == FIELD64.encode(elements)[report].tobytes()
     shorter, _ = sample(FIELD64, 1, message, 139)
     np.testing.assert_array_equal(shorter, elements[:, :139, :1])
+
+
+@pytest.mark.parametrize(
+    ("size", "length"), [(0, 16), (1, 168), (166, 169), (167, 16), (168, 336), (335, 337), (700, 1)]
+)
+def test_short_messages_at_once_give_what_the_library_gives(size: int, length: int) -> None:
+    """TurboSHAKE128 of rows is the library's, and the listing's, at all ends of its blocks."""
+    messages = np.random.default_rng(size).integers(0, 256, (3, size), dtype=np.uint8)
+    found = turbo_shake(1, messages, length)
+    for row, message in zip(found, messages, strict=True):
+        expected = TurboSHAKE128.new(domain=1, data=message.tobytes()).read(length)
+        assert row.tobytes() == expected == listed_shake(message.tobytes(), 1, length)
 
 
 @pytest.mark.parametrize("name", ["sum_vec", "sum_vec_multiproof", "histogram"])
@@ -216,11 +254,12 @@ def test_each_single_share_is_uniform() -> None:
     assert statistic(encoded[:, 7]) > limit
 
 
-def test_memory_of_a_preparation_is_its_result() -> None:
+def test_memory_of_a_preparation_is_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times as many reports take only the memory of four times the results."""
-    prio = Prio3.sum_vec_multiproof(20, 8, 12, 1)
+    monkeypatch.setattr(prio3, "BLOCK_REPORTS_MAX", 128)
+    prio = Prio3.sum_vec_multiproof(10, 8, 8, 1)
     peaks = []
-    for reports in (1024, 4096):
+    for reports in (256, 1024):
         nonces = np.zeros((reports, 16), dtype=np.uint8)
         share = np.zeros((reports, prio.input_share_sizes[1]), dtype=np.uint8)
         public = np.zeros((reports, prio.public_share_size), dtype=np.uint8)
@@ -252,6 +291,7 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("proofs", lambda: Prio3.sum_vec_multiproof(2, 2, 2, 256)),
     ("shares", lambda: Prio3.count(shares=1)),
     ("reports", lambda: Prio3.sum_vec_multiproof(1, 63, 8, 2).unshard([], 2)),
+    ("shares", lambda: Prio3.count().unshard([Prio3.count().field.zeros(1)], 2)),
 ]
 
 

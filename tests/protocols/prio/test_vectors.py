@@ -1,6 +1,7 @@
 """The draft's test vectors: each step gives their bytes, and each changed bit is noticed."""
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -72,13 +73,10 @@ def changed(rows: list[Octets], which: int, bits: Octets) -> list[Octets]:
     return [each ^ bits if i == which else each for i, each in enumerate(rows)]
 
 
-def refused(
-    batch: Batch, change: list[Octets] | None = None, messages: Octets | None = None
-) -> int:
-    """Return the size of a batch of which no report is accepted."""
-    accepted, _ = batch.accepted(change or (), messages)
+def refused(batch: Batch, change: Sequence[Octets] = (), messages: Octets | None = None) -> None:
+    """Hold that no report of a batch is accepted."""
+    accepted, _ = batch.accepted(change, messages)
     assert not accepted.any()
-    return len(accepted)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,7 +94,7 @@ def test_each_changed_bit_is_refused(name: str) -> None:
         batch.public = [public ^ one_bit_each(size) for public in batch.public]
         refused(batch)
     for size in filter(None, [prio.prep_message_size]):
-        refused(batch_of(vector, 0, size), messages=one_bit_each(size))
+        refused(batch_of(vector, 0, 1), messages=one_bit_each(size))
     for aggregator in everyone:
         size = prio.input_share_sizes[aggregator]
         batch = batch_of(vector, 0, size)
@@ -108,7 +106,7 @@ def test_each_changed_bit_is_refused(name: str) -> None:
         size = prio.prep_share_size
         nothing = np.zeros((size, size), dtype=np.uint8)
         change = changed([nothing] * vector.shares, aggregator, one_bit_each(size))
-        refused(batch_of(vector, 0, size), change)
+        refused(batch_of(vector, 0, 1), change)
     for position in range(16):
         batch = batch_of(vector, 0, 1)
         bits = one_bit_each(16)[position : position + 1]

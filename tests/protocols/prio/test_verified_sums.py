@@ -17,6 +17,8 @@ from veilring.protocols.prio.messages import BatchAnswer, PreparedReports, Propo
 from veilring.protocols.prio.store import Upload
 from veilring.protocols.prio.task import Task, Vdaf
 from veilring.testing import ProtocolRunner, assert_cost
+from veilring.testing.lies import Verdict as Outcome
+from veilring.testing.lies import audit_lies
 from veilring.transport.messages import Message
 
 ROLES = Roles("leader", "helper", "collector")
@@ -24,6 +26,8 @@ NAMES = ("leader", "helper", "collector")
 ANSWERS = np.array([0, 1, 1, 4, 2, 4, 4])
 TRANSCRIPTS = list[str]()
 MEMORY = ProtocolRunner("memory")
+REFUSING = ("verify_key", "ids", "public", "prepared", "sealed", "replies")
+"""The fields by which an aggregator can have a valid report refused."""
 KINDS = {
     "count": (Vdaf(kind="count"), np.array([0, 1, 1, 0, 1]), [3]),
     "sum": (Vdaf(kind="sum", bits=4), np.array([0, 15, 7]), [22]),
@@ -188,3 +192,15 @@ def test_unknown_proposal_opens_nothing() -> None:
     uploads = uploads_of(task, ANSWERS, seeded("clients"))
     with pytest.raises(RunFailed):
         summed(task, uploads, Picker())
+
+
+@pytest.mark.slow
+def test_lies_are_named_or_change_only_the_liars_share() -> None:
+    """Every manipulated message names its sender, or changes a total as a lying share does."""
+    task = make_task(Vdaf(kind="count"))
+    own = {"leader": uploads_of(task, np.array([0, 1]), seeded("clients"))}
+    inputs = own | {"helper": (), "collector": ()}
+    lies = audit_lies(sum_verified, inputs, task=task, roles=ROLES)
+    lies.assert_none(Outcome.HANG, Outcome.UNNAMED, Outcome.MISNAMED)
+    unnoticed = {lie.adversary for lie in lies.of(Outcome.UNNOTICED).rows}
+    assert unnoticed <= {f"alter {name}" for name in REFUSING} | {"alter entries"}

@@ -10,7 +10,7 @@ import numpy as np
 
 from veilring.arrays import Bools
 from veilring.protocols.prio.algorithm.fields import Octets
-from veilring.protocols.prio.algorithm.prio3 import Prio3
+from veilring.protocols.prio.algorithm.prio3 import Preparation, Prio3
 
 DATA = Path(__file__).parent / "data"
 NAMES = sorted(path.stem for path in DATA.glob("Prio3*.json"))
@@ -97,14 +97,17 @@ class Batch:
         """Return which reports all aggregators accept, and which each of them could decode.
 
         Args:
-            change: The bits to flip in the preparation shares of each aggregator.
-            messages: The bits to flip in the messages.
+            change: The bits to flip in the preparation shares of each aggregator: the batch is then
+                one report, which is repeated once prepared.
+            messages: The bits to flip in the messages, likewise.
         """
         everyone = zip(self.keys, self.nonces, self.public, self.inputs, strict=True)
         preparations = [
             self.prio.prepare(key, aggregator, *of_one)
             for aggregator, (key, *of_one) in enumerate(everyone)
         ]
+        if copies := max(map(len, (*change, messages if messages is not None else ())), default=0):
+            preparations = [_repeated(preparation, copies) for preparation in preparations]
         shares = [preparation.prep_shares for preparation in preparations]
         for i, bits in enumerate(change):
             shares[i] = shares[i] ^ bits
@@ -114,6 +117,16 @@ class Batch:
         for preparation in preparations:
             valid = valid & preparation.valid & self.prio.finish(preparation, found)[1]
         return valid, [preparation.valid for preparation in preparations]
+
+
+def _repeated(preparation: Preparation, copies: int) -> Preparation:
+    """Return the preparation of one report, many times."""
+    return Preparation(
+        np.repeat(preparation.out_shares, copies, axis=-1),
+        np.repeat(preparation.joint_seeds, copies, axis=0),
+        np.repeat(preparation.prep_shares, copies, axis=0),
+        np.repeat(preparation.valid, copies),
+    )
 
 
 def batch_of(vector: Vector, report: int, copies: int) -> Batch:

@@ -8,6 +8,7 @@ the two has lost reports. `sum_verified` plays all of it once in one session of 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from veilring.protocols.prio.messages import (
     ID_BYTES,
     KEY_BYTES,
     BatchAnswer,
+    LeaderMessage,
     PreparedReports,
     PrepareReports,
     ProposeBatch,
@@ -42,6 +44,8 @@ from veilring.protocols.prio.scheme import scheme_of
 from veilring.protocols.prio.store import PART_DIGEST_BYTES, PARTS, SHARES, ShareStore, Upload
 from veilring.protocols.prio.task import Task
 from veilring.protocols.promise import Forecast, repeated
+
+_LAST_ROUND: Final = 1 << 31  # after any number of exchanges
 
 
 async def verify_reports(
@@ -101,13 +105,14 @@ async def answer_leader(
     Raises:
         ProtocolViolation: If no honest leader sends such a message.
     """
-    asked: tuple[type[PrepareReports | ProposeBatch], ...] = (PrepareReports, ProposeBatch)
-    _, message = await party.receive_any(asked, senders=(leader,))
+    message = await party.receive(LeaderMessage, sender=leader, due=first_round)
     answer: PreparedReports | BatchAnswer
     if isinstance(message, PrepareReports):
         answer = await offload(partial(helper.answer, message, leader))
-    else:
+    elif isinstance(message, ProposeBatch):
         answer = await offload(partial(helper.consider, message, leader))
+    else:
+        raise ProtocolViolation(leader, f"sent {message.kind}")
     party.round(first_round + 1)
     await party.send(leader, answer)
     return answer
@@ -180,7 +185,7 @@ async def _follow(party: Party, helper: Helper, leader: str) -> int:
 
 
 async def _receive_total(party: Party, prio: Prio3, sender: str) -> TotalShare:
-    share = await party.receive(TotalShare, sender=sender)
+    share = await party.receive(TotalShare, sender=sender, due=_LAST_ROUND)
     if share.entries.shape != like_share(prio).entries.shape:
         raise ProtocolViolation(sender, "sent a share of a total of another shape")
     return share

@@ -64,7 +64,11 @@ ANSWERS: Final = frozenset(
 """The verdicts that a helper answers with."""
 
 
-class PrepareReports(Message, kind="prio.prepare"):
+class LeaderMessage(Message, kind="prio.leader"):
+    """Any message that a helper answers."""
+
+
+class PrepareReports(LeaderMessage, kind="prio.prepare"):
     """Reports to verify, from the leader: one row each.
 
     Attributes:
@@ -101,7 +105,7 @@ class PreparedReports(Message, kind="prio.prepared"):
     replies: _Bytes
 
 
-class ProposeBatch(Message, kind="prio.propose"):
+class ProposeBatch(LeaderMessage, kind="prio.propose"):
     """A batch that the leader wants to close.
 
     Attributes:

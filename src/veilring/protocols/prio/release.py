@@ -20,6 +20,7 @@ from veilring.arrays import Ints
 from veilring.errors import Tampered
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require
+from veilring.privacy.draws import require_scale
 from veilring.privacy.ledger import Ledger
 from veilring.privacy.noise import discrete_laplace_tail
 from veilring.protocols.prio.algorithm.fields import Elements
@@ -37,12 +38,17 @@ AGGREGATORS: Final = Trust(parties=2, tolerated=1)
 
 
 def noise_of(task: Task) -> SumNoise | None:
-    """Return the noise of each aggregator: exact discrete Laplace noise; none without an ε."""
+    """Return the noise of each aggregator: exact discrete Laplace noise; none without an ε.
+
+    Raises:
+        InputError: If the ε needs noise that is too wide to draw, or so narrow that it is none.
+    """
     if task.epsilon is None:
         return None
     most = task.norm or norm_of(task.vdaf)
     row = Sensitivity("l1", most, entries_of(task.vdaf))
-    return SumNoise("laplace", most / Fraction(task.epsilon), row, AGGREGATORS)
+    spread = require_scale("scale of the noise", most / Fraction(task.epsilon))
+    return SumNoise("laplace", spread, row, AGGREGATORS)
 
 
 def promise_of(task: Task) -> Promise:

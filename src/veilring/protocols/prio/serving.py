@@ -195,7 +195,8 @@ class LeaderParty(Aggregator):
                 raise
             except VeilringError as error:
                 what, pause = f"{type(error).__name__}: {error}", retry
-                level = logging.ERROR if is_at_fault(error) else logging.WARNING
+                is_at_fault = isinstance(error, ProtocolViolation)
+                level = logging.ERROR if is_at_fault else logging.WARNING
                 lines.say(level, self.helper, what, "%s; trying again", error)
             await asyncio.sleep(pause)
 
@@ -208,6 +209,7 @@ class LeaderParty(Aggregator):
             VeilringError: If a session broke off. Nothing is lost.
         """
         while True:
+            self.node.require((self.helper,))  # before anything is computed
             if await self.settled(self.leader.has_proposed):  # before it was interrupted
                 await self._close()
             exchange = await self.settled(self.leader.prepare)
@@ -236,16 +238,10 @@ class LeaderParty(Aggregator):
             exchange = prepared
 
     async def _play(self, role: Callable[..., Awaitable[int]]) -> int:
-        self.node.require((self.helper,))
         whole = partial(role, leader=self.leader, helper=self.helper, offload=self.settled)
         pair, session = Parties((self.node.name, self.helper)), Streams().token("session")
         opened = opening(whole, AGGREGATE, self.terms)
         return await self.node.run(opened, session, pair, seconds=self.limits.joined)
-
-
-def is_at_fault(error: VeilringError) -> bool:
-    """Return whether an error names a peer that lies or is broken, and no lost connection."""
-    return isinstance(error, ProtocolViolation)
 
 
 async def collect_batch(party: Party, number: int, *, prio: Prio3, price: float) -> Collected:

@@ -42,6 +42,14 @@ def interpolate(field: Field, values: Elements) -> Elements:
     return field.mul(_transform(field, turned), scale)
 
 
+def between(field: Field, values: Elements) -> Elements:
+    """Return the polynomials' values at the odd powers of the root of twice the order."""
+    turns = _odd_turns(field, values.shape[1])
+    return evaluate(
+        field, field.mul(interpolate(field, values), _spread(turns, values.ndim)), values.shape[1]
+    )
+
+
 def lagrange(field: Field, powers: Elements) -> Elements:
     """Return the Lagrange basis of the roots of unity at a point.
 
@@ -100,6 +108,13 @@ def _transform(field: Field, values: Elements) -> Elements:
 def _spread(constants: Elements, axes: int) -> Elements:
     """Return constants with axes of length 1 at the end, up to a number of axes."""
     return constants.reshape(*constants.shape, *(1,) * (axes - constants.ndim))
+
+
+@lru_cache(maxsize=64)
+def _odd_turns(field: Field, size: int) -> Elements:
+    """Return the first powers of the root of twice an order, shape (words, size)."""
+    root = field.root(2 * size)
+    return field.elements(pow(root, k, field.modulus) for k in range(size))
 
 
 @lru_cache(maxsize=256)

@@ -46,12 +46,15 @@ from veilring.protocols.prio.algorithm.proofs import (
 from veilring.protocols.prio.algorithm.xof import Xof
 
 LEADER: Final = 0
+# The number of proofs, and that of an aggregator, is one byte of a binder.
 PROOFS_MAX: Final = 255
 SHARES_MIN: Final = 2
+# As for the proofs.
 SHARES_MAX: Final = 255
 # The elements of encoded measurements that are processed at once, which bounds the memory: with
 # fewer, calls of NumPy cost more than their work.
 BLOCK_ELEMENTS: Final = 1 << 18
+# More reports at once are no faster, and take more memory.
 BLOCK_REPORTS_MAX: Final = 1 << 10
 
 
@@ -371,7 +374,12 @@ class Prio3:
         Raises:
             InputError: An array has a wrong shape.
         """
-        require(len(prep_shares) == self.shares, "prep_shares", len(prep_shares), f"{self.shares}")
+        require(
+            len(prep_shares) == self.shares,
+            "prep_shares",
+            len(prep_shares),
+            f"{self.shares} of them",
+        )
         reports = len(prep_shares[0])
         for rows in prep_shares:
             _require_rows("prep_shares", rows, reports, self.prep_share_size)
@@ -452,7 +460,8 @@ class Prio3:
             reports: The number of reports that each of them counted.
 
         Raises:
-            InputError: The sum of this number of reports could exceed half of the modulus.
+            InputError: The sum of this number of reports could exceed half of the modulus, or a
+                share is missing.
         """
         modulus = self.field.modulus
         require(
@@ -461,6 +470,7 @@ class Prio3:
             reports,
             f"a whole number from 0 to {modulus // (2 * self.circuit.largest):,}",
         )
+        require(len(shares) == self.shares, "shares", len(shares), f"{self.shares} of them")
         total = self.field.sum(np.stack(shares, axis=2), axis=2)
         return [number - modulus * (2 * number > modulus) for number in self.field.integers(total)]
 

@@ -18,6 +18,7 @@ from veilring.arrays import Bools
 from veilring.protocols.prio.algorithm.circuits import Circuit
 from veilring.protocols.prio.algorithm.fields import Elements
 from veilring.protocols.prio.algorithm.polynomials import (
+    between,
     evaluate,
     interpolate,
     lagrange,
@@ -57,8 +58,10 @@ def prove(circuit: Circuit, x: Elements, seeds: Elements, r: Elements) -> Elemen
     values = field.zeros(points, *seeds.shape[1:])
     values[:, 0] = seeds
     values[:, 1 : 1 + circuit.calls] = circuit.wires(x, r, 1)
-    denser = evaluate(field, interpolate(field, values), GADGET_DEGREE * points)
-    coefficients = interpolate(field, circuit.gadget(denser))
+    # A polynomial of twice the degree takes twice the points: those of the wires, and as many more.
+    outputs = [circuit.gadget(values), circuit.gadget(between(field, values))]
+    denser = np.stack(outputs, axis=2).reshape(field.words, GADGET_DEGREE * points, -1)
+    coefficients = interpolate(field, denser)
     return np.concatenate([seeds, coefficients[:, : GADGET_DEGREE * (points - 1) + 1]], axis=1)
 
 
