@@ -33,6 +33,7 @@ from veilring.protocols.prio.dap import (
     HpkeConfig,
     Metadata,
     PlaintextShare,
+    Recipient,
     Report,
     share_aad,
     share_info,
@@ -83,7 +84,7 @@ class Forger:
         task_id: bytes | None = None,
         plaintexts: Callable[[int, bytes], bytes] = lambda _, share: PlaintextShare(share).encode(),
         configs: tuple[HpkeConfig, HpkeConfig] | None = None,
-        roles: tuple[int, int] = RECIPIENTS,
+        roles: tuple[Recipient, Recipient] = RECIPIENTS,
     ) -> Report:
         """Return a report with some forged parts.
 
@@ -98,7 +99,7 @@ class Forger:
         for config, to, role, share in zip(
             configs or self.parties.configs, RECIPIENTS, roles, shares, strict=True
         ):
-            info, plaintext = share_info(role), plaintexts(to, share)  # type: ignore[arg-type]
+            info, plaintext = share_info(role), plaintexts(to, share)
             ephemeral, aead = self.rng.randbytes(32), config.aead_id
             parts = seal(config.public_key, info, aad, plaintext, aead=aead, ephemeral=ephemeral)
             sealed.append(Ciphertext(config.config_id, *parts))

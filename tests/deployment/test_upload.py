@@ -34,7 +34,6 @@ from veilring.protocols.prio.dap import REPORT_MEDIA_TYPE
 from veilring.protocols.prio.sealing import CACHE_SECONDS
 from veilring.protocols.prio.store import Added, Upload
 from veilring.protocols.prio.uploads import Door
-from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 
 TYPE: Final = {"Content-Type": REPORT_MEDIA_TYPE}
@@ -351,10 +350,12 @@ async def test_a_full_disk_is_reported_and_passes(monkeypatch: pytest.MonkeyPatc
         assert await put(session, site, report) == (201, {})
 
 
-async def test_a_bug_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_answered_and_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An unexpected error is in the log, and its client learns nothing of it."""
     async with serving() as site, ClientSession() as session:
-        site.parties.door.prio = None  # type: ignore[assignment]
+        monkeypatch.setattr(site.parties.door, "prio", None)
         status, document = await put(session, site, site.parties.report(1).encode())
         assert (status, document["type"]) == (500, "about:blank")
         assert "detail" not in document
@@ -406,8 +407,9 @@ def test_a_wrong_certificate_is_refused(tmp_path: Path) -> None:
 async def test_uploads_without_tls_are_for_this_machine() -> None:
     """A server without a certificate refuses an address that others can reach."""
     parties = Aggregators(make_task())
+    site = Site(parties.task, parties.task.leader, parties.leader)
     with pytest.raises(InputError, match="without TLS"):
-        UploadServer(Site(parties.task, parties.task.leader, parties.leader), bind("0.0.0.0", 0))  # noqa: S104
+        UploadServer(site, ("0.0.0.0", 0))  # noqa: S104  (it is refused)
 
 
 async def test_renewed_keys_are_advertised_and_used() -> None:

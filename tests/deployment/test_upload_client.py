@@ -70,7 +70,7 @@ async def test_a_refused_report_is_not_repeated() -> None:
         assert caught.value.problem == Problem.REPORT_TOO_EARLY
 
 
-async def test_a_new_key_gets_a_new_report() -> None:
+async def test_a_new_key_gets_a_new_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the key changes between the question and the upload, the measurement counts once."""
     async with serving() as site, open_uploader(site.parties.task) as client:
         leader = site.parties.leader
@@ -81,7 +81,7 @@ async def test_a_new_key_gets_a_new_report() -> None:
             leader.renew(fresh)
             return recipients
 
-        client.fetch_recipients = fetch_late  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(client, "fetch_recipients", fetch_late)
         await client.report(1, now=NOW, generator=Streams(1).generator())
         assert site.parties.totals() == ([1], 0)
 

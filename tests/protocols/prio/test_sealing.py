@@ -8,11 +8,12 @@ import pytest
 from tests.protocols.prio.reports import NOW, VDAFS, Aggregators, make_task
 
 from veilring.errors import InputError
-from veilring.protocols.prio.dap import HELPER, LEADER, Report, decode_configs
+from veilring.protocols.prio.dap import LEADER, RECIPIENTS, Report, decode_configs
 from veilring.protocols.prio.sealing import (
     RETIRED_SECONDS,
     Keyring,
     Problem,
+    ReceivingKey,
     ReportRefused,
     add_key,
     load_keys,
@@ -40,10 +41,10 @@ def test_a_keyring_advertises_the_keys_in_use() -> None:
         [make_key(1, b"a" * 32), make_key(1, b"b" * 32)],
     ],
 )
-def test_an_impossible_keyring_is_refused(keys: list[object]) -> None:
+def test_an_impossible_keyring_is_refused(keys: list[ReceivingKey]) -> None:
     """An aggregator has a key in use, and no two keys with one id."""
     with pytest.raises(InputError, match="at least one key"):
-        Keyring(keys)  # type: ignore[arg-type]
+        Keyring(keys)
 
 
 def test_a_key_is_kept_in_a_private_file(tmp_path: Path) -> None:
@@ -103,15 +104,13 @@ def test_each_aggregator_opens_its_share_only(kind: str) -> None:
     parties = Aggregators(make_task(VDAFS[kind]))
     measurement = {"count": 1, "sum": 3, "sumvec": [1] * 5, "histogram": 3}[kind]
     report = parties.report(measurement)
-    for keys, recipient, sealed, size in (
-        (parties.leader, LEADER, report.leader, parties.prio.input_share_sizes[0]),
-        (parties.helper, HELPER, report.helper, parties.prio.input_share_sizes[1]),
-    ):
-        given = (parties.task.task_id, report.metadata, report.public_share, sealed)
-        assert len(keys.open(recipient, *given)) == size  # type: ignore[arg-type]
-        other = LEADER if recipient == HELPER else HELPER
+    public = parties.task.task_id, report.metadata, report.public_share
+    rings, sealed = (parties.leader, parties.helper), (report.leader, report.helper)
+    for place, size in enumerate(parties.prio.input_share_sizes):
+        to, other = RECIPIENTS[place], RECIPIENTS[1 - place]
+        assert len(rings[place].open(to, *public, sealed[place])) == size
         with pytest.raises(ReportRefused):
-            keys.open(other, *given)  # type: ignore[arg-type]
+            rings[place].open(other, *public, sealed[place])
 
 
 def test_a_share_is_bound_to_its_report() -> None:
