@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from typing_extensions import override
 
 from veilring import simulation
 from veilring.deployment import survey_client as sending
+from veilring.deployment.collector import begin_store
 from veilring.deployment.connecting import ClientConnection
 from veilring.deployment.duties import load_config_of
 from veilring.deployment.survey import SurveyTerms, read_published
@@ -353,6 +355,92 @@ def test_another_format_is_not_blamed_on_the_collector(
     monkeypatch.undo()
     with pytest.raises(ScenarioError, match=f"format {TASK_FORMAT + step}, from {age} veilring"):
         store_of(folder)
+
+
+ROUNDS = """
+features = [{ name = "mood", categories = ["good", "fair", "bad"] }]
+[protocol]
+name = "ldp-bayes"
+kind = "frequency"
+changes = "loloha"
+epsilon = 1
+permanent = 2
+round = "week 1"
+"""
+
+
+def set_key(folder: Path, name: str, key: str, value: str) -> None:
+    """Set a key in the configuration of a party."""
+    path = folder / f"{name}.toml"
+    others = [line for line in path.read_text().splitlines() if not line.startswith(key)]
+    path.write_text("\n".join([f"{key} = {value}", *others, ""]))
+
+
+async def test_rounds_of_a_series_are_answered_from_permanent_answers(tmp_path: Path) -> None:
+    """Answers may change, all rounds are charged once, and a budget below that makes no report.
+
+    The hash function of a client and its permanent answers stay; a new series has others.
+    """
+    folder = Collection(tmp_path / "survey", reports=1).folder
+    rows, names = folder / ROWS, [f"client-{number}" for number in range(FEW)]
+    set_key(folder, CLIENT, "key", '"client"')
+    set_key(folder, CLIENT, "budget", "7.9")
+    seeds = list[dict[str, bytes]]()
+    series = ("week 1", "good", 0), ("week 2", "bad", 0), ("week 3", "bad", 3)
+    for number, (week, mood, categories) in enumerate(series):
+        text = ROUNDS.replace("week 1", week)
+        if categories:
+            text = text.replace('"bad"]', '"bad", "other"]')
+        (folder / "terms.toml").write_text(text)
+        rows.write_text("client,mood\n" + "".join(f"{name},{mood}\n" for name in names))
+        set_key(folder, "collector", "state", f'"{number}.db"')
+        begin_store(collector_of(folder))
+        config = config_of(folder)
+        async with collecting(collector_of(folder)):
+            if categories:  # a second series would cost 4 more
+                refused = await submit_rows(config, rows)
+                assert (refused.refused, refused.kept) == (FEW, 0)
+                continue
+            sent = await submit_rows(config, rows)
+        assert (sent.refused, sent.kept) == (0, FEW)
+        with closing(store_of(folder)) as store, store.transaction():
+            ((reports,),) = [[*store.stored(0)]]
+            assert len(np.unique(reports[:, :8], axis=0)) == FEW
+        with Outbox(Path(config.state)) as outbox:
+            terms = SurveyTerms.load(folder / "terms.toml")
+            seeds.append(outbox.permanent(terms.series))
+            assert {*seeds[-1]} == {*names}
+            sent_seeds = {each[:8].tobytes() for each in reports}
+            assert {memo[:8] for memo in seeds[-1].values()} == sent_seeds
+            assert outbox.can_afford(names, 3.9, config.budget).all()
+            assert not outbox.can_afford(names, 3.91, config.budget).any()
+    assert seeds[0] == seeds[1]
+    set_key(folder, CLIENT, "key", '"row number"')
+    (folder / "terms.toml").write_text(ROUNDS)
+    set_key(folder, "collector", "state", '"0.db"')
+    async with collecting(collector_of(folder)):
+        with pytest.raises(ScenarioError, match="needs a key"):
+            await submit_rows(config_of(folder), rows)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('kind = "frequency"', 'kind = "words"', 'these for kind = "frequency"'),
+        ('changes = "loloha"', "", "are for changes"),
+        ("permanent = 2", "", "permanent is missing"),
+        ('round = "week 1"', "", "round is missing"),
+        ("permanent = 2", "permanent = 1", "permanent is"),
+    ],
+)
+def test_terms_with_changes_need_all_of_their_keys(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    """Each key that is missing or in the wrong kind of survey is named."""
+    path = tmp_path / "terms.toml"
+    path.write_text(ROUNDS.replace(old, new))
+    with pytest.raises(ScenarioError, match=message):
+        SurveyTerms.load(path)
 
 
 TASK, MADE = make_task(), 12

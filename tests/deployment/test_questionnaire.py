@@ -80,7 +80,7 @@ def test_an_only_question_with_several_answers_is_a_vector() -> None:
         ('["On foot", "By bike", "By car"]', '["On foot"]', "answers.* two or more texts"),
         ('"By bike", "By car"', '"By bike", "By bike"', "without repeated names"),
         ("most = 2", "most = 4", "most is 4; allowed: at most 3"),
-        ("most = 2", "low = 2", "kind multiple-choice has the keys answers, most"),
+        ("most = 2", "low = 2", "kind multiple-choice has the keys name, text, answers, most"),
         ('kind = "yes-no"', 'kind = "yes-no"\nanswers = ["a", "b"]', "yes-no has the keys"),
         ("high = 50", "high = -1", "high is -1.0; allowed: above low"),
         ("low = 0\n", "", "kind number has the keys"),

@@ -549,7 +549,7 @@ class SurveyExample(Example):
 
     Then start the collector, submit reports, and estimate at any time:
 
-        veilring deploy survey wine --out survey
+        veilring deploy survey wine --kind frequency --column alcohol --out survey
         veilring serve survey/collector.toml
         veilring submit survey/survey-client-0.toml survey/survey-client-0.csv
         veilring estimate survey/collector.toml

@@ -73,8 +73,9 @@ class Question(Section):
         """Refuse keys that do not belong to the kind, and values that do not fit each other."""
         key, given = f"questions.{self.name}", self.model_fields_set - {"name", "text", "kind"}
         due, more = _KEYS[self.kind]
-        said = f"a question of the kind {self.kind} has the keys {', '.join(sorted(due | more)) or '(none)'}"
-        require_key_that(due <= given <= due | more, key, f"{said}, beside name and text")
+        keys = ", ".join(("name", "text", *sorted(due), *sorted(more)))
+        said = f"a question of the kind {self.kind} has the keys {keys}"
+        require_key_that(due <= given <= due | more, key, said)
         require_different(f"{key}.answers", self.answers)
         fits = "answers" not in due or len(self.answers) > 1
         require_key(fits, f"{key}.answers", list(self.answers), "two or more texts")

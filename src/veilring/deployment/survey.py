@@ -1,6 +1,7 @@
 """The terms of a deployed survey, and the task that follows from them."""
 
 import datetime as dt
+import hashlib
 import json
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -29,11 +30,13 @@ from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
 from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.digests import canonical_json
+from veilring.protocols.ldp.algorithm.changing import MEMOISED
 from veilring.protocols.ldp.algorithm.oracles import OracleName
+from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
-from veilring.protocols.ldp.algorithm.survey import Survey, make_survey
+from veilring.protocols.ldp.algorithm.survey import FrequencySurvey, Survey, make_survey
 from veilring.protocols.ldp.algorithm.words import WORD_BYTES_MAX, WordSurvey, word_numbers
-from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
+from veilring.protocols.ldp.messages import TASK_FORMAT, Task, encode_task, other_format
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.system import LDPBayes
 
@@ -44,6 +47,10 @@ _PUBLISHED: Final = "survey"
 """The key of the table `protocol` in a published task, as in all earlier versions."""
 _MEANS: Final = {"approach": "one-bit"}
 """The mechanism for means, which tasks named until it was the only one."""
+
+
+def _is_unset(value: object) -> bool:
+    return value is None
 
 
 class SurveySection(Section):
@@ -59,6 +66,12 @@ class SurveySection(Section):
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
             default.
         longest: For `words`: the number of bytes that count; 6 by default, as more have no meaning.
+        changes: For `frequency` in rounds, with answers that may change: `loloha`, or for few
+            values `l-osue`. A client keeps permanent answers, and epsilon is that of its first
+            report.
+        permanent: For `changes`: the maximum epsilon of a permanent answer, above epsilon.
+        round: For `changes`: the name of the round. Terms that differ only in it and in `closes`
+            are one series, for which a client is charged once.
         minimum: The number of reports that the collector's estimates need. It is not part of the
             task, so it may be changed at any time.
         closes: The time after which no new report is accepted.
@@ -69,9 +82,10 @@ class SurveySection(Section):
     epsilon: float = same_field(LDPBayes, "epsilon", required=True)
     oracle: OracleName = same_field(LDPBayes, "oracle")
     bins: int = same_field(LDPBayes, "bins")
-    longest: int | None = Field(
-        None, ge=2, le=WORD_BYTES_MAX, exclude_if=lambda longest: longest is None
-    )
+    longest: int | None = Field(None, ge=2, le=WORD_BYTES_MAX, exclude_if=_is_unset)
+    changes: Literal["loloha", "l-osue"] | None = Field(None, exclude_if=_is_unset)
+    permanent: float | None = Field(None, gt=0, le=REPORT_EPSILON_MAX, exclude_if=_is_unset)
+    round: str | None = Field(None, min_length=1, exclude_if=_is_unset)
     minimum: int = Field(MINIMUM_REPORTS, ge=1)
     closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
@@ -152,6 +166,10 @@ class SurveyTerms(Terms):
         section = self.protocol
         if section.longest is not None:
             return WordSurvey(section.longest, section.epsilon)
+        if section.changes is not None and section.permanent is not None:
+            domain = domain_of(section, self.features[0])
+            oracle = MEMOISED[section.changes](domain, section.epsilon, section.permanent)
+            return FrequencySurvey((oracle,))
         numeric = section.is_numeric
         step = Scaling(ranges_of(self.features)) if numeric else bins_of(section, self.features)
         return make_survey(step, len(self.classes) or None, section.epsilon, section.oracle)
@@ -164,6 +182,7 @@ class SurveyTerms(Terms):
             raise ScenarioError.because(
                 'longest is for kind = "words" only; leave it out', field="protocol.longest"
             )
+        self._check_changes()
         require_different("classes", self.classes)
         check_features(self.features)
         wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
@@ -176,10 +195,10 @@ class SurveyTerms(Terms):
             raise ScenarioError.because(
                 f"{section.kind} takes no classes; leave them out", field="classes"
             )
-        if self.is_of_words and len(self.features) > 1:
+        if (self.is_of_words or section.changes is not None) and len(self.features) > 1:
             raise ScenarioError.because(
-                f"a survey of words asks one question, and there are {len(self.features)} columns;"
-                " write one file of terms for each",
+                "a survey of words, or of answers that change, asks one question, and there are"
+                f" {len(self.features)} columns; write one file of terms for each",
                 field="features",
             )
         for feature in self.features:
@@ -192,6 +211,29 @@ class SurveyTerms(Terms):
         with as_scenario_errors({}, "protocol"):
             _ = self.task
         return self
+
+    def _check_changes(self) -> None:
+        section = self.protocol
+        if section.changes is None and (section.permanent, section.round) == (None, None):
+            return
+        if section.changes is None or not self.is_frequency:
+            raise ScenarioError.because(
+                'permanent and round are for changes = "loloha" or "l-osue" only, and these for'
+                ' kind = "frequency"',
+                field="protocol.changes",
+            )
+        if section.permanent is None or section.round is None:
+            missing = "permanent" if section.permanent is None else "round"
+            raise ScenarioError.because(
+                f"a survey with changes needs permanent and round; {missing} is missing",
+                field=f"protocol.{missing}",
+            )
+
+    @cached_property
+    def series(self) -> bytes:
+        """The hash that the terms of all rounds of a series have."""
+        content = self.model_dump(mode="json", exclude={"protocol": {"minimum", "round", "closes"}})
+        return hashlib.sha256(b"series" + encode_task(content)).digest()
 
     def read_clients(self, path: Path) -> ClientPool:
         """Read the rows of clients: all columns of the terms, and the label as the last column."""

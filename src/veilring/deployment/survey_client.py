@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
 from unicodedata import normalize
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -334,24 +335,60 @@ def _make_reports(
     check_ranges(ranged, cells, config.outside_max, _log)
     pool = terms.clients_of(cells)
     names = _names(config, path, cells, len(pool))
+    oracle = terms.task.survey.memoised
+    if oracle is not None and config.key == ROW_NUMBER:
+        raise ScenarioError.because(
+            "a survey with changes needs a key: the number of a row does not say whose answer"
+            " changed; name a column that identifies clients",
+            field="key",
+        )
     try:
         compared = _compared(config, terms, cells)
-        rows = outbox.recognise(config.key, names, compared, amend=config.amend)
+        amend = config.amend or oracle is not None  # answers that may change
+        rows = outbox.recognise(config.key, names, compared, amend=amend)
     except InputError as error:
         field = path.name if error.field == "rows" else error.field
         raise ScenarioError.of(error, field) from error
     new = np.flatnonzero(~outbox.reported(terms.task, names))
-    epsilon = terms.task.survey.exact_epsilon
-    can = outbox.can_afford([names[place] for place in new.tolist()], epsilon, config.budget)
     rng = Streams().generator("clients")
+    if oracle is None:
+        epsilon = terms.task.survey.exact_epsilon
+        can = outbox.can_afford([names[place] for place in new.tolist()], epsilon, config.budget)
+    else:
+        _draw_permanent(config, terms, outbox, [names[place] for place in new.tolist()], rng)
+        kept = outbox.permanent(terms.series)
+        can = np.array([names[place] in kept for place in new.tolist()], dtype=np.bool_)
     # The reports made together must not reveal the places of their rows in the file.
     chosen = rng.permutation(new[can])
     for first in range(0, len(chosen), CLIENTS_MAX):
         places = chosen[first : first + CLIENTS_MAX]
         some = ClientPool(pool.rows[places], pool.labels[places])
+        if oracle is not None:
+            memos = b"".join(kept[names[place]] for place in places.tolist())
+            shape = len(places), oracle.memo_bytes
+            some = replace(some, memos=np.frombuffer(memos, np.uint8).reshape(shape))
         outbox.add(terms.task, rows.at(places.tolist()), some.answer(terms.task, rng))
         progress("reports made", first + len(places), len(chosen))
     return int(len(new) - len(chosen))
+
+
+def _draw_permanent(
+    config: SurveyClientConfig,
+    terms: SurveyTerms,
+    outbox: Outbox,
+    names: Sequence[str],
+    rng: Generator,
+) -> None:
+    """Draw the permanent answers of clients that have none, and can pay for a whole series."""
+    oracle = terms.task.survey.memoised
+    if oracle is None:
+        return
+    kept = outbox.permanent(terms.series)
+    new = [name for name in names if name not in kept]
+    can = outbox.can_afford(new, oracle.lifetime_epsilon, config.budget)
+    chosen = [name for name, affordable in zip(new, can.tolist(), strict=True) if affordable]
+    memos = oracle.draw_permanent(len(chosen), rng)
+    outbox.keep_permanent(terms.series, oracle.lifetime_epsilon, chosen, memos)
 
 
 def _names(config: SurveyClientConfig, path: Path, cells: Cells, count: int) -> list[str]:

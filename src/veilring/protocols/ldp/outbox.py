@@ -213,11 +213,35 @@ class Outbox:
             dtype=np.bool_,
         )
 
+    def permanent(self, series: bytes) -> dict[str, bytes]:
+        """Return the permanent answers of each client to a series of tasks."""
+        with as_store_failed(_WHAT):
+            rows = self._db.execute("SELECT client, report FROM outgoing WHERE task = ?", (series,))
+            return {client: bytes(memo) for client, memo in rows}
+
+    def keep_permanent(
+        self, series: bytes, epsilon: float, clients: Sequence[str], memos: NDArray[np.uint8]
+    ) -> None:
+        """Store permanent answers, and charge each client for all rounds of the series.
+
+        They are a report that is never sent: its task is the series.
+        """
+        with self._transaction() as database:
+            database.executemany(
+                "INSERT INTO outgoing (client, task, epsilon, question, id, report, verdict)"
+                " VALUES (?, ?, ?, 0, x'', ?, ?)",
+                (
+                    (client, series, epsilon, memo, int(ReportVerdict.COUNTED))
+                    for client, memo in zip(clients, _rows(memos), strict=True)
+                ),
+            )
+
     def add(self, task: Task, rows: MarkedRows, batches: Iterable[ClientBatch]) -> None:
         """Store reports and their rows; when this returns, both are durable.
 
-        Both are stored in one transaction: a row is known if and only if its client has reported,
-        so a row may be corrected before its report, and not afterwards.
+        A report from permanent answers costs nothing more. Both are stored in one transaction: a
+        row is known if and only if its client has reported, so a row may be corrected before its
+        report, and not afterwards.
 
         Args:
             rows: The row of each client. The batches refer to clients by their positions in it.
@@ -226,7 +250,7 @@ class Outbox:
         Raises:
             StoreFailed: If a client has reported to this task before. Nothing is stored then.
         """
-        epsilon = task.survey.exact_epsilon
+        epsilon = 0.0 if task.survey.memoised else task.survey.exact_epsilon
         with self._transaction() as database:
             _remember(database, rows)
             for batch in batches:

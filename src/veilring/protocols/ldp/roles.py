@@ -18,6 +18,7 @@ from veilring.arrays import Ints
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
+from veilring.protocols.ldp.algorithm.changing import Memos
 from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.algorithm.survey import Tally, answer
 from veilring.protocols.ldp.messages import (
@@ -44,10 +45,15 @@ WINDOW_BYTES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ClientPool:
-    """Clients with one row each. The values are never shown."""
+    """Clients with one row each. The values are never shown.
+
+    Attributes:
+        memos: The clients' permanent answers, for a task whose answers may change.
+    """
 
     rows: NDArray[Any]
     labels: Ints
+    memos: Memos | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -67,7 +73,7 @@ class ClientPool:
             at_once: The maximum number of reports in a batch; by default limited by
                 `BATCH_BYTES_MAX`.
         """
-        answers = answer(task.survey, self.rows, self.labels, rng)
+        answers = answer(task.survey, self.rows, self.labels, rng, memos=self.memos)
         ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
         for question, reports in answers:
             # The order of the rows would reveal ranks in a sorted file, and link a client's reports

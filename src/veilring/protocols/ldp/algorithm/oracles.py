@@ -281,6 +281,11 @@ class HashFamily:
             words += a
 
 
+def hash_family(domain: int, buckets: int) -> HashFamily:
+    """Return the functions for a domain, with words that are long enough for it."""
+    return HashFamily(domain, buckets, 32 if domain <= DOMAIN_MAX else 64)
+
+
 # A bucket's number has two bytes: above epsilon 11.1 there are fewer buckets than optimal.
 _MOST_BUCKETS: Final = 1 << 16
 
@@ -323,8 +328,7 @@ class LocalHashing(_RandomisedResponse):
     @cached_property
     def family(self) -> HashFamily:
         """The hash functions that a client draws from."""
-        buckets = min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS)
-        return HashFamily(self.domain, buckets, 32 if self.domain <= DOMAIN_MAX else 64)
+        return hash_family(self.domain, min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS))
 
     @property
     def _seed_bytes(self) -> int:
@@ -359,11 +363,15 @@ class LocalHashing(_RandomisedResponse):
     def report_bytes(self) -> int:
         return self._seed_bytes + width_of(self.family.buckets)
 
+    def _seeds(self, clients: int, rng: Generator) -> HashWords:
+        """Return the words of a random function for each client, shape (clients, 2)."""
+        most = (1 << self.family.word_bits) - 1
+        drawn = rng.integers(0, most, (clients, 2), self.family.word.type, endpoint=True)
+        return drawn.astype(self.family.word)
+
     @override
     def _draw(self, values: Ints, rng: Generator) -> Reports:
-        most = (1 << self.family.word_bits) - 1
-        drawn = rng.integers(0, most, (len(values), 2), self.family.word.type, endpoint=True)
-        words = drawn.astype(self.family.word)
+        words = self._seeds(len(values), rng)
         true = self.family.bucket(words[:, 0], words[:, 1], values)
         said = randomised_response(true, self._response, rng)
         return np.hstack((words.view(np.uint8), encoded(said, width_of(self.family.buckets))))

@@ -21,6 +21,7 @@ from typing_extensions import override
 from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
+from veilring.protocols.ldp.algorithm.changing import MemoisedOracle, Memos
 from veilring.protocols.ldp.algorithm.codes import require_normalised
 from veilring.protocols.ldp.algorithm.means import Means, make_means
 from veilring.protocols.ldp.algorithm.oracles import MakeOracle, make_oracle
@@ -63,6 +64,12 @@ class Survey(ABC):
     def exact_epsilon(self) -> float:
         """The greatest loss of one answer to any question."""
         return max(question.exact_epsilon for question in self.questions)
+
+    @property
+    def memoised(self) -> MemoisedOracle | None:
+        """The only question, if its clients keep permanent answers (memoisation)."""
+        only = self.questions[0]
+        return only if isinstance(only, MemoisedOracle) else None
 
     @abstractmethod
     def validated(self, rows: NDArray[Any], labels: Ints) -> ValidRows:
@@ -316,20 +323,26 @@ class Tally:
         return sum(self.counts)
 
 
-def answer(survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator) -> Answers:
+def answer(
+    survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator, *, memos: Memos | None = None
+) -> Answers:
     """Return one perturbed report for each client, to the question that it drew.
 
     Args:
         rng: The clients' secret randomness.
+        memos: The clients' permanent answers, for a memoised survey; by default they are new.
     """
     values, classes = survey.validated(rows, labels)
     drawn = rng.integers(len(survey.questions), size=len(labels))
     clients = [np.flatnonzero(drawn == number) for number in range(len(survey.questions))]
-    reports = [
+    if memos is not None and survey.memoised is not None:
+        reports = survey.memoised.again(memos, survey.encode(values, classes, 0), rng)
+        return Answers((reports,), tuple(clients))
+    said = [
         each.perturb(survey.encode(values[who], classes[who], number), rng)
         for number, (each, who) in enumerate(zip(survey.questions, clients, strict=True))
     ]
-    return Answers(tuple(reports), tuple(clients))
+    return Answers(tuple(said), tuple(clients))
 
 
 def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
