@@ -36,7 +36,7 @@ from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import FrequencySurvey, Survey, make_survey
 from veilring.protocols.ldp.algorithm.words import WORD_BYTES_MAX, WordSurvey, word_numbers
-from veilring.protocols.ldp.messages import TASK_FORMAT, Task, encode_task, other_format
+from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.system import LDPBayes
 
@@ -233,7 +233,7 @@ class SurveyTerms(Terms):
     def series(self) -> bytes:
         """The hash that the terms of all rounds of a series have."""
         content = self.model_dump(mode="json", exclude={"protocol": {"minimum", "round", "closes"}})
-        return hashlib.sha256(b"series" + encode_task(content)).digest()
+        return hashlib.sha256(b"series" + canonical_json(content)).digest()
 
     def read_clients(self, path: Path) -> ClientPool:
         """Read the rows of clients: all columns of the terms, and the label as the last column."""

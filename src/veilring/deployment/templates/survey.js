@@ -53,18 +53,22 @@ const remember = (name, value) => {
   return null;
 };
 
-let name, client, report;
+let name, client, report, isDoubtful = false;
 // An upload that was not answered may have arrived. So the same report is sent again, with the
 // same answers: a new one would count twice.
-const upload = async (mayRenew = true) => {
+const upload = async () => {
   if (!report) report = await client.generateReport(measure());
   try {
     await client.sendReport(report);
   } catch (error) {
-    if (error.shortType && error.status < 500) report = undefined;
-    if (error.shortType !== "outdatedConfig" || !mayRenew) throw error;
+    const isRefused = error.shortType && error.status < 500;
+    if (!isRefused) isDoubtful = true;
+    if (!isRefused || isDoubtful) throw error;
+    report = undefined;
+    if (error.shortType !== "outdatedConfig") throw error;
     client.invalidateHpkeConfig();
-    await upload(false);
+    isDoubtful = true; // the keys are new: a second refusal is not for them
+    await upload();
   }
 };
 const explain = error => {
