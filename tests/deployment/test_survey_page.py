@@ -1,34 +1,28 @@
 """The page of a survey in a real browser, with the maintained client and both aggregators."""
 
 import asyncio
-import functools
 import re
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from html import unescape
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.browser import PHONE, Browser, needs_browser
+from tests.deployment.pages import BUNDLE, web_site
 from tests.deployment.questions import QUESTIONS, asked
 from tests.deployment.uploading import Serving, serving
-from tests.npm import install, needs_npm
+from tests.npm import needs_npm
 from tests.protocols.prio.reports import PRECISION, make_task
-from typing_extensions import override
 
-from veilring.deployment.questionnaire import Questionnaire
+from veilring.deployment.questionnaire import Form, Questionnaire
 from veilring.deployment.survey_page import CLIENT, PAGE, render_page, write_page
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.prio import uploads
 from veilring.protocols.prio.store import Added, Upload
-from veilring.transport.tls import LOOPBACK
 
-PACKAGE: Final = "@divviup/dap@0.9.1"
-BUNDLE: Final = "node_modules/@divviup/dap/dist/browser.js"
 NARROW: Final = 320
 CONTRAST_MIN: Final = 4.5
 TOLD: Final = "document.querySelector('#status').textContent"
@@ -70,56 +64,51 @@ _ACCESSIBLE: Final = """(() => {
 })()"""
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the path of the package's bundle for browsers."""
-    return install(tmp_path_factory.mktemp("npm"), PACKAGE) / BUNDLE
-
-
 @pytest.fixture
-def form(tmp_path: Path) -> Questionnaire:
+def form(tmp_path: Path) -> Form:
     """Return questions of every kind."""
     path = tmp_path / "questions.toml"
     path.write_text(QUESTIONS)
     return Questionnaire.load(path)
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    @override
-    def log_message(self, *_: object) -> None:
-        pass
+Visit = Callable[..., AbstractAsyncContextManager[Serving]]
 
 
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve the files of a folder on loopback, like any web server; yield the address."""
-    handler = functools.partial(_Quiet, directory=str(folder))
-    with ThreadingHTTPServer((LOOPBACK, 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://{LOOPBACK}:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+@pytest.fixture
+def visit(packages: Path, certificate: tuple[Path, Path], trusting: Browser) -> Visit:
+    """Return a context in which both aggregators serve, and their page is open on a phone."""
+
+    @asynccontextmanager
+    async def opened(
+        form: Form,
+        *,
+        now: Callable[[], float] = time.time,
+        add: Callable[[Sequence[Upload]], Sequence[Added]] | None = None,
+        **task: Any,
+    ) -> AsyncIterator[Serving]:
+        given = {"norm": form.norm, "terms": form.task["terms"], **task}
+        async with serving(form.vdaf, certificate=certificate, now=now, add=add, **given) as site:
+            client = (packages / BUNDLE).read_bytes()
+            page = render_page(site.parties.task, client).encode()
+            async with web_site({PAGE: page, CLIENT: client}, certificate) as url:
+                await asyncio.to_thread(trusting.open, f"{url}{PAGE}", width=PHONE)
+                yield site
+
+    return opened
 
 
-@asynccontextmanager
-async def opened(
-    form: Questionnaire,
-    client: Path,
-    folder: Path,
-    browser: Browser,
-    *,
-    now: Callable[[], float] = time.time,
-    add: Callable[[Sequence[Upload]], Sequence[Added]] | None = None,
-    **task: Any,
-) -> AsyncIterator[Serving]:
-    """Serve both aggregators and the page, and open it on a phone."""
-    given = {"norm": form.norm, "terms": form.task["terms"], **task}
-    async with serving(form.vdaf, now=now, add=add, **given) as site:
-        write_page(site.parties.task, client, folder / "site")
-        with served(folder / "site") as url:
-            await asyncio.to_thread(browser.open, url, width=PHONE)
-            yield site
+@pytest.fixture
+async def shown(
+    form: Form, certificate: tuple[Path, Path], trusting: Browser
+) -> AsyncIterator[Browser]:
+    """Return a browser with a page whose client sends nothing."""
+    client = b"globalThis.divviup = { dap: { Task: class {} } };"
+    task = make_task(form.vdaf, norm=form.norm, terms=form.task["terms"])
+    files = {PAGE: render_page(task, client).encode(), CLIENT: client}
+    async with web_site(files, certificate) as url:
+        await asyncio.to_thread(trusting.open, f"{url}{PAGE}")
+        yield trusting
 
 
 def answer(browser: Browser, *places: int, number: str = "") -> None:
@@ -155,9 +144,7 @@ def told(browser: Browser) -> str:
 
 @needs_browser
 @needs_npm
-async def test_answers_are_added_exactly(
-    form: Questionnaire, client: Path, tmp_path: Path, browser: Browser
-) -> None:
+async def test_answers_are_added_exactly(form: Form, visit: Visit, trusting: Browser) -> None:
     """People answer with a pointer or with keys alone, one after another on one device.
 
     The totals of what the aggregators verify are exact.
@@ -166,23 +153,23 @@ async def test_answers_are_added_exactly(
     def with_keys() -> None:
         keys = ["Tab", " ", "Tab", " ", "Tab", "Tab", " ", "Tab", " ", "ArrowRight", "Tab"]
         for key in keys:
-            browser.press(key)
-        write(browser, "50")
+            trusting.press(key)
+        write(trusting, "50")
         for key in ("Tab", "Tab", " "):
-            browser.press(key)
+            trusting.press(key)
 
     def people() -> list[str]:
-        answer(browser, 1, 3, 5, 6, number="19")
-        said = [send(browser)]
-        browser.click("#another")
-        browser.evaluate("new Promise(done => { onpageshow = done; setTimeout(done, 1000) })")
+        answer(trusting, 1, 3, 5, 6, number="19")
+        said = [send(trusting)]
+        trusting.click("#another")
+        trusting.evaluate("new Promise(done => { onpageshow = done; setTimeout(done, 1000) })")
         with_keys()
-        return [*said, told(browser)]
+        return [*said, told(trusting)]
 
-    async with opened(form, client, tmp_path, browser) as site:
+    async with visit(form) as site:
         said = await asyncio.to_thread(people)
         assert said == ["Thank you. Your answers have arrived."] * 2
-        assert browser.complaints == []
+        assert trusting.complaints == []
         totals, refused = site.parties.totals()
     assert refused == 0
     assert totals == [1, 1, 0, 2, 0, 2, 1, 1, 0, 1, 0, 0, 1]
@@ -190,20 +177,18 @@ async def test_answers_are_added_exactly(
 
 @needs_browser
 @needs_npm
-async def test_the_only_question_is_a_histogram(
-    client: Path, tmp_path: Path, browser: Browser
-) -> None:
+async def test_the_only_question_is_a_histogram(visit: Visit, trusting: Browser) -> None:
     """A page with one choice reports its place."""
-    async with opened(asked(), client, tmp_path, browser) as site:
-        await asyncio.to_thread(answer, browser, 2)
-        assert (await asyncio.to_thread(send, browser)).startswith("Thank you")
+    async with visit(asked()) as site:
+        await asyncio.to_thread(answer, trusting, 2)
+        assert (await asyncio.to_thread(send, trusting)).startswith("Thank you")
         assert site.parties.totals() == ([0, 0, 1], 0)
 
 
 @needs_browser
 @needs_npm
 async def test_an_answer_that_was_lost_counts_once(
-    client: Path, tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    visit: Visit, trusting: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an upload without confirmation, the answers are fixed and the same report is sent."""
     monkeypatch.setattr(uploads, "STORE_PAUSE_SECONDS", 0.0)
@@ -216,36 +201,36 @@ async def test_an_answer_that_was_lost_counts_once(
             raise failures.pop()
         return added
 
-    async with opened(asked(), client, tmp_path, browser, add=add) as site:
-        await asyncio.to_thread(answer, browser, 0)
-        said = await asyncio.to_thread(send, browser)
+    async with visit(asked(), add=add) as site:
+        await asyncio.to_thread(answer, trusting, 0)
+        said = await asyncio.to_thread(send, trusting)
         assert said.startswith("The survey could not take your answers now. Send again")
-        assert browser.evaluate("document.querySelector('fieldset').disabled")
+        assert trusting.evaluate("document.querySelector('fieldset').disabled")
         await asyncio.to_thread(
-            browser.evaluate, "document.querySelector('#status').textContent=''"
+            trusting.evaluate, "document.querySelector('#status').textContent=''"
         )
-        assert (await asyncio.to_thread(send, browser)).startswith("Thank you")
+        assert (await asyncio.to_thread(send, trusting)).startswith("Thank you")
         assert site.parties.totals() == ([1, 0, 0], 0)
 
 
 @needs_browser
 @needs_npm
 async def test_a_device_without_a_connection_may_send_later(
-    client: Path, tmp_path: Path, browser: Browser
+    visit: Visit, trusting: Browser
 ) -> None:
     """Offline, the page shows a sentence; the answers count once the device is online."""
-    async with opened(asked(), client, tmp_path, browser) as site:
-        await asyncio.to_thread(browser.disconnect, is_offline=True)
+    async with visit(asked()) as site:
+        await asyncio.to_thread(trusting.disconnect, is_offline=True)
         try:
-            await asyncio.to_thread(answer, browser, 0)
-            said = await asyncio.to_thread(send, browser)
+            await asyncio.to_thread(answer, trusting, 0)
+            said = await asyncio.to_thread(send, trusting)
         finally:
-            await asyncio.to_thread(browser.disconnect, is_offline=False)
+            await asyncio.to_thread(trusting.disconnect, is_offline=False)
         assert "could not reach the survey" in said
         await asyncio.to_thread(
-            browser.evaluate, "document.querySelector('#status').textContent=''"
+            trusting.evaluate, "document.querySelector('#status').textContent=''"
         )
-        assert (await asyncio.to_thread(send, browser)).startswith("Thank you")
+        assert (await asyncio.to_thread(send, trusting)).startswith("Thank you")
         assert site.parties.totals() == ([1, 0, 0], 0)
 
 
@@ -256,7 +241,7 @@ async def test_a_device_without_a_connection_may_send_later(
     [((-9, 0), "clock of this device is ahead"), ((9, 5), "The survey has closed")],
 )
 async def test_a_refusal_is_said_in_a_sentence(
-    client: Path, tmp_path: Path, browser: Browser, hours: tuple[int, int], said: str
+    visit: Visit, trusting: Browser, hours: tuple[int, int], said: str
 ) -> None:
     """A device whose clock is ahead, or a survey that has closed, is explained.
 
@@ -264,84 +249,68 @@ async def test_a_refusal_is_said_in_a_sentence(
     """
     start, (ahead, closes) = time.time(), hours
     until: dict[str, Any] = {"closes": int(start) + closes * PRECISION} if closes else {}
-    async with opened(
-        *(asked(), client, tmp_path, browser), now=lambda: start + ahead * PRECISION, **until
-    ) as site:
-        await asyncio.to_thread(answer, browser, 0)
-        assert said in await asyncio.to_thread(send, browser)
+    async with visit(asked(), now=lambda: start + ahead * PRECISION, **until) as site:
+        await asyncio.to_thread(answer, trusting, 0)
+        assert said in await asyncio.to_thread(send, trusting)
         assert site.parties.stored() == []
 
 
 @needs_browser
 @needs_npm
-async def test_a_closed_survey_takes_no_answers(
-    client: Path, tmp_path: Path, browser: Browser
-) -> None:
+async def test_a_closed_survey_takes_no_answers(visit: Visit, trusting: Browser) -> None:
     """After its end the page shows no questions; after an answer it shows who may answer."""
-    async with opened(asked(), client, tmp_path, browser, closes=int(time.time())):
-        assert await asyncio.to_thread(told, browser) == "This survey has closed."
-        assert browser.evaluate("document.querySelector('form').hidden")
+    async with visit(asked(), closes=int(time.time())):
+        assert await asyncio.to_thread(told, trusting) == "This survey has closed."
+        assert trusting.evaluate("document.querySelector('form').hidden")
 
 
 @needs_browser
-def test_the_page_is_accessible(form: Questionnaire, tmp_path: Path, browser: Browser) -> None:
+async def test_the_page_is_accessible(shown: Browser) -> None:
     """On phones, texts have contrast, fields have labels, and nothing is cut off.
 
     The keys visit the questions in their order.
     """
-    code = tmp_path / "client.js"
-    code.write_text("globalThis.divviup = { dap: { Task: class {} } };")
-    write_page(make_task(form.vdaf, norm=form.norm, terms=form.task["terms"]), code, tmp_path / "s")
-    with served(tmp_path / "s") as url:
-        browser.open(url)
-        browser.evaluate("document.querySelector('details').open = true")
-        for width in (PHONE, NARROW):
-            browser.resize(width)
-            found = browser.evaluate(_ACCESSIBLE)
-            assert browser.complaints == []
-            assert found["overflow"] <= 0, width
-            assert found["contrast"] >= CONTRAST_MIN
-            assert found["smallest"] >= 12
-            assert (found["fields"], found["unnamed"], found["low"]) == (9, 0, 0)
-            assert found["headings"] == "H1 H2"
-            assert found["lang"] == "en"
-            assert [each.splitlines()[0][:3] for each in found["legends"]] == [
-                *("How", "Why", "Are", "How")
-            ]
-            assert found["texts"] > 20
-        order = []
-        for _ in range(8):
-            browser.press("Tab")
-            order.append(
-                browser.evaluate("document.activeElement.name || document.activeElement.tagName")
-            )
-        assert order == ["q0", "q1", "q1", "q1", "q2", "q3", "SUMMARY", "BUTTON"]
+    shown.evaluate("document.querySelector('details').open = true")
+    for width in (PHONE, NARROW):
+        shown.resize(width)
+        found = shown.evaluate(_ACCESSIBLE)
+        assert shown.complaints == []
+        assert found["overflow"] <= 0, width
+        assert found["contrast"] >= CONTRAST_MIN
+        assert found["smallest"] >= 12
+        assert (found["fields"], found["unnamed"], found["low"]) == (9, 0, 0)
+        assert found["headings"] == "H1 H2"
+        assert found["lang"] == "en"
+        assert [each.splitlines()[0][:3] for each in found["legends"]] == [
+            *("How", "Why", "Are", "How")
+        ]
+        assert found["texts"] > 20
+    order = []
+    for _ in range(8):
+        shown.press("Tab")
+        order.append(
+            shown.evaluate("document.activeElement.name || document.activeElement.tagName")
+        )
+    assert order == ["q0", "q1", "q1", "q1", "q2", "q3", "SUMMARY", "BUTTON"]
 
 
 @needs_browser
-def test_too_many_answers_are_not_sent(
-    form: Questionnaire, tmp_path: Path, browser: Browser
-) -> None:
+async def test_too_many_answers_are_not_sent(shown: Browser) -> None:
     """The browser points at a question without an answer, or with too many."""
-    code = tmp_path / "client.js"
-    code.write_text("globalThis.divviup = { dap: { Task: class {} } };")
-    write_page(make_task(form.vdaf, norm=form.norm, terms=form.task["terms"]), code, tmp_path / "s")
-    with served(tmp_path / "s") as url:
-        browser.open(url)
-        is_valid = "document.querySelector('form').checkValidity()"
-        assert not browser.evaluate(is_valid)
-        answer(browser, 1, 3, 4, 6, number="7")
-        assert browser.evaluate(is_valid)
-        browser.click("input[value='5']")
-        message = browser.evaluate("document.querySelector('input[value=\"3\"]').validationMessage")
-        assert message == "Choose at most 2 answers."
-        browser.click("form button")
-        assert browser.evaluate(TOLD) == ""
-        browser.click("input[value='3']")
-        assert browser.evaluate(is_valid)
+    is_valid = "document.querySelector('form').checkValidity()"
+    assert not shown.evaluate(is_valid)
+    answer(shown, 1, 3, 4, 6, number="7")
+    assert shown.evaluate(is_valid)
+    shown.click("input[value='5']")
+    message = shown.evaluate("document.querySelector('input[value=\"3\"]').validationMessage")
+    assert message == "Choose at most 2 answers."
+    shown.click("form button")
+    assert shown.evaluate(TOLD) == ""
+    shown.click("input[value='3']")
+    assert shown.evaluate(is_valid)
 
 
-def test_the_page_has_the_task_and_its_promise(form: Questionnaire) -> None:
+def test_the_page_has_the_task_and_its_promise(form: Form) -> None:
     """It contains the canonical task, runs only its own script and the client, and names the ε."""
     task = make_task(form.vdaf, norm=form.norm, epsilon=0.75, terms=form.task["terms"])
     text = render_page(task, b"client")
@@ -356,7 +325,7 @@ def test_the_page_has_the_task_and_its_promise(form: Questionnaire) -> None:
     assert "exact totals" in exact
 
 
-def test_a_page_needs_questions_and_a_client(form: Questionnaire, tmp_path: Path) -> None:
+def test_a_page_needs_questions_and_a_client(form: Form, tmp_path: Path) -> None:
     """Without either, or into an existing folder, nothing is written."""
     code = tmp_path / "client.js"
     code.write_text("")

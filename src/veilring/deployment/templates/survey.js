@@ -56,19 +56,17 @@ const remember = (name, value) => {
 let name, client, report, isDoubtful = false;
 // An upload that was not answered may have arrived. So the same report is sent again, with the
 // same answers: a new one would count twice.
-const upload = async () => {
-  if (!report) report = await client.generateReport(measure());
+const upload = async (mayRenew = true) => {
+  report ??= await client.generateReport(measure());
   try {
     await client.sendReport(report);
   } catch (error) {
-    const isRefused = error.shortType && error.status < 500;
-    if (!isRefused) isDoubtful = true;
-    if (!isRefused || isDoubtful) throw error;
+    isDoubtful ||= !(error.shortType && error.status < 500);
+    if (isDoubtful) throw error;
     report = undefined;
-    if (error.shortType !== "outdatedConfig") throw error;
+    if (error.shortType !== "outdatedConfig" || !mayRenew) throw error;
     client.invalidateHpkeConfig();
-    isDoubtful = true; // the keys are new: a second refusal is not for them
-    await upload();
+    await upload(false);
   }
 };
 const explain = error => {
