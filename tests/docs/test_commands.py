@@ -25,6 +25,7 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.policy import Policy
 from veilring.deployment.prediction import PredictionTerms
+from veilring.deployment.questionnaire import Questionnaire
 from veilring.deployment.statistics import StatisticsTerms
 from veilring.deployment.survey import SurveyTerms
 from veilring.scenarios import make_scenario
@@ -51,6 +52,8 @@ BY_HAND: Final = (
         "docs/how-to/explore.md",
         "no world goes wrong here; tests/testing/exploring/test_shrinking.py makes one",
     ),
+    ("docs/how-to/survey.md", "it needs npm and the network"),
+    ("docs/how-to/survey.md", "it runs until it is stopped"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/protocols/data-owner.md", "the tables are files, and it takes minutes"),
@@ -151,6 +154,8 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
             fitting[0].model_validate(tables)
         elif "statistics" in tables:
             StatisticsTerms.load(path.rename(tmp_path / "terms.toml"), parties=3)
+        elif "questions" in tables:
+            Questionnaire.load(path)
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}
         elif "budgets" in tables:  # the changes to the role's configuration above

@@ -6,15 +6,11 @@ from typing import Annotated, Final
 
 import typer
 
-from veilring.cli.options import AsJson, NewFolder
+from veilring.cli.options import AsJson, NewFolder, group_of
 
 _EPSILONS: Final = (0.5, 1.0, 2.0)
 
-survey_app = typer.Typer(
-    help="Plan a survey, and write the page on which people answer.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+survey_app = group_of("Plan a survey, and write the page on which people answer.")
 
 
 @survey_app.command("page")
