@@ -192,3 +192,14 @@ def test_a_new_roster_needs_only_the_public_parts_that_changed(tmp_path: Path) -
     whole = Roster.load(after)
     assert whole.names == NAMES
     assert [each.previous_until for each in whole.members] == [None, UNTIL]
+
+
+def test_the_key_of_an_aggregator_is_drawn_and_renewed(tmp_path: Path) -> None:
+    """Only its owner can read the file; a further key comes before the earlier one."""
+    path = tmp_path / "leader.hpke"
+    done("keys", "sealing", path)
+    first = path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    done("keys", "sealing", path)
+    assert path.read_text().count("[[keys]]") == 2
+    assert [each for each in first.splitlines() if "secret" in each][0] in path.read_text()

@@ -132,15 +132,15 @@ def _protection(task: Task) -> str:
     noise = "They publish exact totals, which may reveal an answer to people who know all others."
     if task.epsilon is not None:
         noise = (
-            "Each of them adds random noise to the totals before anybody sees them, so that the"
-            " totals hardly depend on any one person"
+            "Each of them adds random noise to the totals before anybody sees them, which bounds"
+            " what the totals reveal about any one person"
             f" (ε = {task.epsilon:g} for all your answers together)."
         )
     return (
         "Your device splits your answers into two parts, and each part alone is random. One part is"
         f" for {leader}, the other one is for {helper}. They add up the parts of all people, and"
         f" learn no person's answers. {noise} This holds if at least one of the two is honest: if"
-        f" both put their parts together against the rules, they can read your answers. {leader}"
-        " sees the network address of your device, and when you send. You also rely on the site"
-        " from which you opened this page."
+        " both put their parts together against the rules, they can read your answers. Both see"
+        " the network address of your device, and when you send. You also rely on the site from"
+        " which you opened this page."
     )
