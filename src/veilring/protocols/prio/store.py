@@ -143,7 +143,7 @@ def digest_of(digests: Digests) -> bytes:
 
 
 class ShareStore:
-    """The reports of one aggregator, used by one thread at a time.
+    """The reports of one aggregator. Threads take turns by the guard of its file.
 
     Args:
         file: The open state file. It belongs to the first task that uses it.
