@@ -25,7 +25,12 @@ from veilring.protocols.ldp.algorithm.bayes import (
 )
 from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.randomiser import CONSISTENCIES, Consistency, PlainOracle
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONSISTENCIES,
+    Consistency,
+    PlainOracle,
+    make_consistent,
+)
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, principal_components
 from veilring.protocols.ldp.algorithm.survey import (
     Answers,
@@ -141,6 +146,26 @@ def test_raw_estimates_are_kept_beside_the_model(categories: Codes, how: Consist
     noise = [float(np.mean(cell.variance)) * cell.clients**2 for cell in cells]
     paper = how == "paper"
     assert model.smoothing == pytest.approx(1e-10 if paper else np.sqrt(np.mean(noise)))
+
+
+def test_all_questions_count_for_the_class(categories: Codes) -> None:
+    """Except with the paper's consistency, shares of classes have the weights of all questions.
+
+    They are those of the clients without noise, and closer to them than the first question's.
+    """
+    rows, labels = categories
+    truth = np.bincount(labels, minlength=CLASSES) / len(labels)
+    asked = learn_discrete(PLAIN, counted(PLAIN, rows, labels), consistency="clip")
+    assert asked.class_counts / asked.class_counts.sum() == pytest.approx(truth)
+    survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: DirectEncoding(d, 1.0))
+    errors = np.zeros((2, 60))
+    for run in range(errors.shape[1]):
+        _, tally = told(survey, rows, labels, f"all {run}")
+        model = learn_discrete(survey, tally, consistency="norm-sub")
+        alone = make_consistent(model.evidence[0], "norm-sub")[:CLASSES]
+        every = model.class_counts / model.class_counts.sum()
+        errors[:, run] = np.square(every - truth).sum(), np.square(alone - truth).sum()
+    assert errors[0].mean() < 0.9 * errors[1].mean()
 
 
 def test_without_answers_nothing_is_learned() -> None:

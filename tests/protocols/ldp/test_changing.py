@@ -1,4 +1,4 @@
-"""Answers that change: what one report, and all reports of all rounds, reveal at most."""
+"""Answers that change: the losses of one report, and of all reports of all rounds."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Frequent words of which there is no list: prefixes as reports, and what is found in them."""
+"""Frequent words without a list: prefixes as reports, and the words that are found in them."""
 
 from collections.abc import Sequence
 

@@ -38,6 +38,8 @@ from veilring.protocols.ldp.algorithm.survey import (
 
 # Below every relevant probability, so that a count of 0 is very unlikely but not impossible.
 _TINY: Final = 1e-300
+# Without noise, questions have the weights of their clients.
+_LEAST_SPREAD: Final = 1e-12
 
 
 class Posterior(ABC):
@@ -172,10 +174,32 @@ def learn_discrete(
         smoothing = SMOOTHING_MIN if consistency == "paper" else _noise_of_counts(found[1:])
     require(smoothing >= SMOOTHING_MIN, "smoothing", smoothing, f"at least {SMOOTHING_MIN}")
     classes = survey.classes
-    sizes = (classes, *(classes * values for values in survey.domains))
-    counts = [counts_of(*pair, consistency) for pair in zip(found, sizes, strict=True)]
-    features = tuple(each.reshape(-1, classes) for each in counts[1:])
-    return DiscreteBayes(counts[0], features, smoothing, found)
+    sizes = [classes * values for values in survey.domains]
+    counts = [counts_of(*pair, consistency) for pair in zip(found[1:], sizes, strict=True)]
+    features = tuple(each.reshape(-1, classes) for each in counts)
+    asked = found[0] if consistency == "paper" else _classes_of_all(found, classes, survey.domains)
+    return DiscreteBayes(counts_of(asked, classes, consistency), features, smoothing, found)
+
+
+def _classes_of_all(
+    found: Sequence[SurveyEstimate], classes: int, domains: Sequence[int]
+) -> SurveyEstimate:
+    """Return the shares of the classes from all questions, each of which asks for the class too.
+
+    They are weighted by the inverse of their variances; those of a value's cells are added.
+    """
+    total, weights, clients = np.zeros(classes), 0.0, 0
+    for each, values in zip(found, (1, *domains), strict=True):
+        if each.clients:
+            spread = values * float(np.mean(each.variance)) * each.clients
+            weight = each.clients / max(spread, _LEAST_SPREAD)
+            cells = each.values[: classes * values].reshape(values, classes)
+            total, weights = total + weight * cells.sum(axis=0), weights + weight
+            clients += each.clients
+    if not clients:
+        return found[0]
+    variance = np.full(classes, 1 / weights)
+    return SurveyEstimate(total / weights, variance, clients, found[0].intervals)
 
 
 def _noise_of_counts(found: Sequence[SurveyEstimate]) -> float:

@@ -330,7 +330,7 @@ def answer(
 
     Args:
         rng: The clients' secret randomness.
-        memos: The clients' permanent answers, for a memoised survey; by default they are new.
+        memos: The clients' permanent answers, if they keep them; by default they are new.
     """
     values, classes = survey.validated(rows, labels)
     drawn = rng.integers(len(survey.questions), size=len(labels))
