@@ -80,7 +80,7 @@ def discrete_laplace_tail(
     within = 2 * k + 1 + 2 * float(np.exp(-decay) @ kernel)
     # the last point of a period, at which the kernel is 1 or -1
     edge = math.exp(-draws * math.log1p(steep) - variance * math.pi**2 / 2)
-    within += (-1) ** k * edge
+    within += -edge if k % 2 else edge
     return min(1.0, max(0.0, 1 - within / period))
 
 
