@@ -32,6 +32,8 @@ from veilring.scenarios import make_scenario
 from veilring.scenarios.schema import make_experiment
 
 ROOT: Final = Path(__file__).parents[2]
+FILES: Final = (Policy, Reading, Questionnaire)
+"""The models of files that are read by themselves."""
 LANGUAGES: Final = RUN | {"", "ini", "pycon", "text", "toml"}
 # Everything else is run. The page states the same reason for each line that is added here.
 BY_HAND: Final = (
@@ -150,12 +152,10 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         elif tables.keys() & {"crs", "dimensions", "features", "protocol"}:
             path.rename(tmp_path / "terms.toml")  # of the configurations that follow
             TERMS.get(tables.get("protocol", {}).get("name"), PeerTerms).of(**tables)
-        elif fitting := [m for m in (Policy, Reading) if tables.keys() <= m.model_fields.keys()]:
+        elif fitting := [m for m in FILES if tables.keys() <= m.model_fields.keys()]:
             fitting[0].model_validate(tables)
         elif "statistics" in tables:
             StatisticsTerms.load(path.rename(tmp_path / "terms.toml"), parties=3)
-        elif "questions" in tables:
-            Questionnaire.load(path)
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}
         elif "budgets" in tables:  # the changes to the role's configuration above

@@ -409,7 +409,7 @@ def test_a_tail_of_wide_noise_is_that_of_continuous_noise() -> None:
 
 
 def test_a_tail_includes_a_further_number() -> None:
-    """With the variance of a binomial number, the tail is that of its convolution with the draws."""
+    """With the variance of a binomial number, the tail is that of its sum with a draw."""
     people, scale, reach = 400, 5.0, 400
     laplace = discrete_laplace_pmf(np.arange(-reach, reach + 1), scale)
     sums = np.convolve(laplace, stats.binom.pmf(np.arange(people + 1), people, 0.5))

@@ -47,8 +47,8 @@ def discrete_laplace_variance(scale: float | Fraction) -> float:
     return 2 * q / math.expm1(-float(1 / Fraction(scale))) ** 2
 
 
-# Mass this many scales beyond a sum's bulk, and terms of a characteristic function below this value,
-# are lost in a float.
+# The mass beyond this number of scales from a sum's bulk, and terms of a characteristic function
+# below this value, are lost in a float.
 _REACH: Final = 40
 _NEGLIGIBLE: Final = 1e-18
 
