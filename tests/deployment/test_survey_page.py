@@ -319,7 +319,7 @@ def test_the_page_has_the_task_and_its_promise(form: Form) -> None:
     assert "Travel to &lt;work&gt;" in text
     assert "Travel to <work>" not in text
     assert "ε = 0.75 for all your answers together" in text
-    assert f"connect-src {task.leader} {task.helper}" in text
+    assert "connect-src https://leader.example https://helper.example" in text
     assert "%%" not in text
     exact = render_page(task.model_copy(update={"epsilon": None}), b"client")
     assert "exact totals" in exact

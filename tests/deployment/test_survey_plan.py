@@ -1,5 +1,6 @@
 """The number of people that a survey needs, compared with simulations."""
 
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -101,3 +102,13 @@ def test_impossible_plans_are_refused(
     """An ε, a bound or a confidence out of range is named."""
     with pytest.raises(InputError, match=said):
         people_needed(asked(), epsilon, bound, confidence)
+
+
+def test_the_guide_shows_the_numbers_of_a_plan() -> None:
+    """The numbers of people on the guide's page are those of a question with four answers."""
+    question = {"name": "q", "text": "?", "answers": ["a", "b", "c", "d"]}
+    page = (Path(__file__).parents[2] / "docs/how-to/survey.md").read_text(encoding="utf-8")
+    needs = needs_of(asked(questions=[question]))
+    for trust, digits in (("nobody", -3), ("one of two aggregators", -2)):
+        (row,) = (line for line in page.splitlines() if line.startswith(f'| `"{trust}"` | '))
+        assert row.endswith(f"| about {round(needs[trust].sampled, digits):,} |")

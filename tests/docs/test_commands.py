@@ -33,7 +33,7 @@ from veilring.scenarios.schema import make_experiment
 
 ROOT: Final = Path(__file__).parents[2]
 FILES: Final = (Policy, Reading, Questionnaire)
-"""The models of files that are read by themselves."""
+"""The models of files that are read on their own."""
 LANGUAGES: Final = RUN | {"", "ini", "pycon", "text", "toml"}
 # Everything else is run. The page states the same reason for each line that is added here.
 BY_HAND: Final = (

@@ -76,7 +76,7 @@ def render_page(task: Task, client: bytes) -> str:
         first += len(each.options(form.bins))
     return _Page((parts / "survey.html").read_text("utf-8")).substitute(
         script_hash=_hash(script.encode()),
-        addresses=f"{task.leader} {task.helper}",
+        origins=escape(" ".join(map(_origin, (task.leader, task.helper)))),
         title=escape(form.title),
         about=f"<p>{escape(form.about)}</p>" if form.about else "",
         integrity=_hash(client),
@@ -86,6 +86,11 @@ def render_page(task: Task, client: bytes) -> str:
         promise=escape(promise_of(task).paragraph(VERIFIED_SUM)),
         script=script,
     )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _hash(code: bytes) -> str:
