@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import tomli_w
+from benchmarks.ports import reserve_ports
 from tests.browser import PHONE, Browser, needs_browser
+from tests.deployment.commands import Deployment, call, wait_until
 from tests.deployment.pages import BUNDLE, web_site
-from tests.deployment.questions import QUESTIONS, asked
+from tests.deployment.prio_crashes import AGGREGATORS
+from tests.deployment.questions import ONE, QUESTIONS, asked
 from tests.deployment.uploading import Serving, serving
 from tests.npm import needs_npm
 from tests.protocols.prio.reports import PRECISION, make_task
@@ -25,6 +29,8 @@ from veilring.protocols.prio.store import Added, Upload
 
 NARROW: Final = 320
 CONTRAST_MIN: Final = 4.5
+PRICE: Final = 40.0
+"""The ε at which noise moves a total once in e**40 times."""
 TOLD: Final = "document.querySelector('#status').textContent"
 _ACCESSIBLE: Final = """(() => {
   const linear = c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
@@ -262,6 +268,50 @@ async def test_a_closed_survey_takes_no_answers(visit: Visit, trusting: Browser)
     async with visit(asked(), closes=int(time.time())):
         assert await asyncio.to_thread(told, trusting) == "This survey has closed."
         assert trusting.evaluate("document.querySelector('form').hidden")
+
+
+@needs_browser
+@needs_npm
+@pytest.mark.slow
+async def test_a_deployed_survey_ends_with_a_table(
+    packages: Path, certificate: tuple[Path, Path], trusting: Browser, tmp_path: Path
+) -> None:
+    """From a file of questions to a table and a chart, with the commands that the guide shows."""
+    (tmp_path / "questions.toml").write_text(tomli_w.dumps(ONE | {"minimum": 2, "epsilon": PRICE}))
+    folder, port = tmp_path / "survey", reserve_ports(4)
+    call("deploy", "questionnaire", tmp_path / "questions.toml", "--port", port, "--out", folder)
+    terms, client = folder / "terms.toml", packages / BUNDLE
+    call("survey", "page", terms, "--client", client, "--out", folder / "site")
+    files = {each.name: each.read_bytes() for each in (folder / "site").iterdir()}
+    deployed = Deployment(folder)
+
+    def shares() -> list[str]:
+        table = folder / "shares.csv"
+        table.unlink(missing_ok=True)
+        deployed.call("estimate", "collector.toml", "--out", table)
+        return table.read_text().splitlines()[1:]
+
+    try:
+        await asyncio.to_thread(deployed.serve, *AGGREGATORS)
+        async with web_site(files, certificate) as url:
+            for place in (1, 2):
+                await asyncio.to_thread(trusting.open, f"{url}{PAGE}", width=PHONE)
+                if place > 1:
+                    await asyncio.to_thread(trusting.click, "#another")
+                    await asyncio.to_thread(trusting.open, f"{url}{PAGE}", width=PHONE)
+                await asyncio.to_thread(answer, trusting, place)
+                assert (await asyncio.to_thread(send, trusting)).startswith("Thank you")
+        await asyncio.to_thread(wait_until, lambda: len(shares()) == 3)
+        found = [line.split(",")[1:4:2] for line in await asyncio.to_thread(shares)]
+        assert found == [["red", "0.0"], ["green", "0.5"], ["blue", "0.5"]]
+        words = ("estimate", "collector.toml", "--plot", folder / "shares.svg")
+        shown = (await asyncio.to_thread(deployed.call, *words)).stdout
+        assert "One: 2 people, epsilon 40" in shown
+        assert "0.5000 to 0.5000" in shown
+        assert (folder / "shares.svg").exists()
+        deployed.end_in_order()
+    finally:
+        deployed.kill()
 
 
 @needs_browser

@@ -390,7 +390,7 @@ def test_no_proposal_is_ever_too_rare(mean: float) -> None:
 
 
 @pytest.mark.parametrize("draws", [1, 2, 6])
-@pytest.mark.parametrize("scale", [0.3, 2.5, 20.0])
+@pytest.mark.parametrize("scale", [0.02, 0.3, 2.5, 20.0])
 def test_a_tail_is_the_rest_of_the_distribution(scale: float, draws: int) -> None:
     """The tail of a sum of draws is 1 less all probabilities up to k, within 1e-12."""
     for k in (0, 1, 5, 37):
@@ -406,6 +406,11 @@ def test_a_tail_of_wide_noise_is_that_of_continuous_noise() -> None:
         continuous = math.exp(-x) * (1 if draws == 1 else 1 + x / 2)
         found = discrete_laplace_tail(int(x * scale), scale, draws)
         assert found == pytest.approx(continuous, rel=1e-4)
+
+
+def test_noise_of_no_width_has_no_tail() -> None:
+    """At a scale so small that each draw is 0, a sum never exceeds 0."""
+    assert discrete_laplace_tail(0, 1e-4, 2) == pytest.approx(0, abs=1e-12)
 
 
 def test_a_tail_includes_a_further_number() -> None:

@@ -68,11 +68,10 @@ def discrete_laplace_tail(
         variance: The variance of a further number in the sum, which is normal but whole.
     """
     spread = float(require_scale("scale", scale))
-    gap = -math.expm1(-1 / spread)
-    steep = 4 * (1 - gap) / gap**2
+    steep = 4 * math.exp(-1 / spread) / math.expm1(-1 / spread) ** 2
     room = (_REACH + 4 * draws) * spread + _REACH * math.sqrt(variance)
     period = 2 * math.ceil(k + room) + 2
-    flat = min(1.0, math.expm1(-math.log(_NEGLIGIBLE) / draws) / steep)
+    flat = min(steep, math.expm1(-math.log(_NEGLIGIBLE) / draws)) / steep if steep else 1.0
     last = min(period // 2 - 1, math.ceil(math.asin(math.sqrt(flat)) * period / math.pi))
     half = np.arange(1, last + 1) * (math.pi / period)
     decay = draws * np.log1p(steep * np.sin(half) ** 2) + 2 * variance * half**2
