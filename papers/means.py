@@ -26,14 +26,9 @@ from veilring.arrays import Bools, Floats
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.privacy.exact import exp_floor, log_ceil
-from veilring.protocols.ldp.algorithm.codes import (
-    Laplace,
-    OneBit,
-    Plain,
-    require_normalised,
-    rounded,
-)
+from veilring.protocols.ldp.algorithm.codes import OneBit, Plain, require_normalised, rounded
 from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
+from veilring.protocols.ldp.algorithm.numbers import Laplace
 from veilring.protocols.ldp.algorithm.packing import bitmap_bytes, column_sums, is_padded
 from veilring.protocols.ldp.algorithm.randomiser import (
     REPORT_EPSILON_MAX,

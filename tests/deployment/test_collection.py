@@ -50,7 +50,7 @@ from veilring.errors import (
 )
 from veilring.protocols.ldp import messages
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes
-from veilring.protocols.ldp.messages import TASK_FORMAT, ClientBatch, ReportVerdict
+from veilring.protocols.ldp.messages import TASK_FORMAT, ClientBatch, ReportVerdict, encode_task
 from veilring.protocols.ldp.outbox import MarkedRows, Outbox
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.saved import load_classifier
@@ -355,6 +355,19 @@ def test_another_format_is_not_blamed_on_the_collector(
     monkeypatch.undo()
     with pytest.raises(ScenarioError, match=f"format {TASK_FORMAT + step}, from {age} veilring"):
         store_of(folder)
+
+
+def test_other_mechanisms_are_not_blamed_on_the_collector(tmp_path: Path) -> None:
+    """A task of means from an earlier version, with one bit, is named; another number is a lie."""
+    path = tmp_path / "terms.toml"
+    path.write_text('features = [{ name = "age" }]\n[protocol]\nkind = "means"\nepsilon = 2\n')
+    content = json.loads(SurveyTerms.load(path).task.encoded)
+    lying = {**content, "numbers": {**content["numbers"], "steps": []}}
+    with pytest.raises(ProtocolViolation, match="do not follow from its own terms"):
+        read_published(encode_task(lying), "census")
+    del content["numbers"]["version"]
+    with pytest.raises(HandshakeError, match="other mechanisms for means; use the same version"):
+        read_published(encode_task(content), "census")
 
 
 ROUNDS = """

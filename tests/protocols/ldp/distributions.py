@@ -14,14 +14,9 @@ from papers.means import SignVector
 from papers.oracles import ALL_ORACLES
 from tests.privacy.generators import follows
 
-from veilring.protocols.ldp.algorithm.codes import (
-    CodeDistribution,
-    Hybrid,
-    Laplace,
-    OneBit,
-    Piecewise,
-)
+from veilring.protocols.ldp.algorithm.codes import CodeDistribution, OneBit
 from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
+from veilring.protocols.ldp.algorithm.numbers import Hybrid, Laplace, Piecewise
 from veilring.protocols.ldp.algorithm.oracles import SubsetSelection
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
 

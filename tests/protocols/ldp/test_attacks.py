@@ -26,8 +26,9 @@ from tests.protocols.ldp.distributions import DISTRIBUTIONS, words
 from tests.refusals import require_refused
 
 from veilring.arrays import Bools, Floats, Ints
-from veilring.protocols.ldp.algorithm.codes import CodeDistribution, Laplace, OneBit
+from veilring.protocols.ldp.algorithm.codes import CodeDistribution, OneBit
 from veilring.protocols.ldp.algorithm.means import EachFeature, SampledFeature
+from veilring.protocols.ldp.algorithm.numbers import Laplace
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, PlainOracle
 

@@ -17,8 +17,9 @@ from scipy.stats import binom
 from tests.protocols.ldp.distributions import words
 
 from veilring.arrays import Floats
-from veilring.protocols.ldp.algorithm.codes import CodeDistribution, Hybrid, Laplace, OneBit
+from veilring.protocols.ldp.algorithm.codes import CodeDistribution, OneBit
 from veilring.protocols.ldp.algorithm.means import EachFeature
+from veilring.protocols.ldp.algorithm.numbers import Hybrid, Laplace
 from veilring.protocols.ldp.algorithm.randomiser import PureOracle
 
 LEAST: Final = 0.94
@@ -102,7 +103,7 @@ def first(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clients", [8, 12, 40, 120])
+@pytest.mark.parametrize("clients", [10, 16, 40, 120])
 @pytest.mark.parametrize("told", [Hybrid(1.0), Hybrid(4.0), Laplace(2.5)], ids=words)
 def test_intervals_of_means_cover_94_to_97_per_cent(told: CodeDistribution, clients: int) -> None:
     """They do for equal numbers of all clients, and for numbers that differ as much as any."""

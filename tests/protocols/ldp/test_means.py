@@ -15,14 +15,7 @@ from tests.refusals import require_refused
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.codes import (
-    CodeDistribution,
-    Hybrid,
-    Laplace,
-    OneBit,
-    Piecewise,
-    rounded,
-)
+from veilring.protocols.ldp.algorithm.codes import CodeDistribution, OneBit, rounded
 from veilring.protocols.ldp.algorithm.means import (
     EachFeature,
     Means,
@@ -30,6 +23,7 @@ from veilring.protocols.ldp.algorithm.means import (
     worst_variance,
 )
 from veilring.protocols.ldp.algorithm.means import make_means as best_means
+from veilring.protocols.ldp.algorithm.numbers import Hybrid, Laplace, Piecewise
 
 ALL = [kind(epsilon) for kind in DISTRIBUTIONS for epsilon in (0.3, 1.0, 4.0)]
 DRAWS = 40_000

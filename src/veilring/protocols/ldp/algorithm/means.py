@@ -31,14 +31,13 @@ from veilring.privacy.exact import float_ceil
 from veilring.protocols.ldp.algorithm.codes import (
     CodeDistribution,
     Codes,
-    Hybrid,
-    Laplace,
     OneBit,
     Plain,
     require_normalised,
     rounded,
 )
 from veilring.protocols.ldp.algorithm.intervals import normal_quantile
+from veilring.protocols.ldp.algorithm.numbers import Hybrid, Laplace
 from veilring.protocols.ldp.algorithm.packing import client_slices, decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.randomiser import Interval, LocalRandomiser, Reports, Sums
 
