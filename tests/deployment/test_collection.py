@@ -48,9 +48,10 @@ from veilring.errors import (
     SessionAborted,
     VeilringError,
 )
+from veilring.protocols.digests import canonical_json
 from veilring.protocols.ldp import messages
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes
-from veilring.protocols.ldp.messages import TASK_FORMAT, ClientBatch, ReportVerdict, encode_task
+from veilring.protocols.ldp.messages import TASK_FORMAT, ClientBatch, ReportVerdict
 from veilring.protocols.ldp.outbox import MarkedRows, Outbox
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.saved import load_classifier
@@ -364,10 +365,10 @@ def test_other_mechanisms_are_not_blamed_on_the_collector(tmp_path: Path) -> Non
     content = json.loads(SurveyTerms.load(path).task.encoded)
     lying = {**content, "numbers": {**content["numbers"], "steps": []}}
     with pytest.raises(ProtocolViolation, match="do not follow from its own terms"):
-        read_published(encode_task(lying), "census")
+        read_published(canonical_json(lying), "census")
     del content["numbers"]["version"]
     with pytest.raises(HandshakeError, match="other mechanisms for means; use the same version"):
-        read_published(encode_task(content), "census")
+        read_published(canonical_json(content), "census")
 
 
 ROUNDS = """

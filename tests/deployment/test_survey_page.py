@@ -157,7 +157,7 @@ async def test_answers_are_added_exactly(form: Form, visit: Visit, trusting: Bro
     """
 
     def with_keys() -> None:
-        keys = ["Tab", " ", "Tab", " ", "Tab", "Tab", " ", "Tab", " ", "ArrowRight", "Tab"]
+        keys = [" ", "Tab", " ", "Tab", "Tab", " ", "Tab", " ", "ArrowRight", "Tab"]
         for key in keys:
             trusting.press(key)
         write(trusting, "50")
@@ -168,7 +168,6 @@ async def test_answers_are_added_exactly(form: Form, visit: Visit, trusting: Bro
         answer(trusting, 1, 3, 5, 6, number="19")
         said = [send(trusting)]
         trusting.click("#another")
-        trusting.evaluate("new Promise(done => { onpageshow = done; setTimeout(done, 1000) })")
         with_keys()
         return [*said, told(trusting)]
 
@@ -298,7 +297,6 @@ async def test_a_deployed_survey_ends_with_a_table(
                 await asyncio.to_thread(trusting.open, f"{url}{PAGE}", width=PHONE)
                 if place > 1:
                     await asyncio.to_thread(trusting.click, "#another")
-                    await asyncio.to_thread(trusting.open, f"{url}{PAGE}", width=PHONE)
                 await asyncio.to_thread(answer, trusting, place)
                 assert (await asyncio.to_thread(send, trusting)).startswith("Thank you")
         await asyncio.to_thread(wait_until, lambda: len(shares()) == 3)

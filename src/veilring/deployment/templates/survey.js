@@ -81,6 +81,7 @@ form.addEventListener("submit", async event => {
   const sets = [...form.querySelectorAll("fieldset")];
   try {
     await upload();
+    report = undefined;
     remember(name, "answered");
     show("Thank you. Your answers have arrived.", true);
   } catch (error) {
@@ -98,7 +99,12 @@ form.addEventListener("input", () => {
 });
 another.addEventListener("click", () => {
   remember(name, "");
-  location.reload();
+  isDoubtful = false;
+  form.reset();
+  form.hidden = send.disabled = false;
+  another.hidden = true;
+  say("");
+  form.querySelector("input").focus();
 });
 
 const begin = async () => {
