@@ -117,6 +117,12 @@ class Browser:
         for event in ("mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", type=event, **place)
 
+    def disconnect(self, *, is_offline: bool) -> None:
+        """Take the network away from the page, or give it back."""
+        speed = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        self._call("Network.enable")
+        self._call("Network.emulateNetworkConditions", offline=is_offline, **speed)
+
     def close(self) -> None:
         """Close the browser."""
         self._session = {}

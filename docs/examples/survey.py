@@ -33,7 +33,7 @@ def people(clients: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
 def shares(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
     """Estimate the number of clients of each age."""
     best = recommend_oracle(len(AGES), EPSILON)
-    survey = FrequencySurvey(best)
+    survey = FrequencySurvey((best,))
     said = answer(survey, rows[:, :1], labels, rng)  # on each client's own machine
     found = evidence(survey, tally_reports(survey, said.reports))[0]
     print(f"oracle {best.name}, {best.report_bytes} byte per report, epsilon {EPSILON:g}")

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,14 @@ def test_a_new_roster_needs_only_the_public_parts_that_changed(tmp_path: Path) -
     whole = Roster.load(after)
     assert whole.names == NAMES
     assert [each.previous_until for each in whole.members] == [None, UNTIL]
+
+
+def test_the_key_of_an_aggregator_is_drawn_and_renewed(tmp_path: Path) -> None:
+    """Only its owner can read the file; a further key comes before the earlier one."""
+    path = tmp_path / "leader.hpke"
+    done("keys", "sealing", path)
+    (first,) = tomllib.loads(path.read_text())["keys"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    done("keys", "sealing", path)
+    newest, earlier = tomllib.loads(path.read_text())["keys"]
+    assert earlier["secret"] == first["secret"] != newest["secret"]

@@ -25,12 +25,15 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.policy import Policy
 from veilring.deployment.prediction import PredictionTerms
+from veilring.deployment.questionnaire import Questionnaire
 from veilring.deployment.statistics import StatisticsTerms
 from veilring.deployment.survey import SurveyTerms
 from veilring.scenarios import make_scenario
 from veilring.scenarios.schema import make_experiment
 
 ROOT: Final = Path(__file__).parents[2]
+FILES: Final = (Policy, Reading, Questionnaire)
+"""The models of files that are read on their own."""
 LANGUAGES: Final = RUN | {"", "ini", "pycon", "text", "toml"}
 # Everything else is run. The page states the same reason for each line that is added here.
 BY_HAND: Final = (
@@ -51,6 +54,8 @@ BY_HAND: Final = (
         "docs/how-to/explore.md",
         "no world goes wrong here; tests/testing/exploring/test_shrinking.py makes one",
     ),
+    ("docs/how-to/survey.md", "it needs npm and the network"),
+    ("docs/how-to/survey.md", "it runs until it is stopped"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/protocols/data-owner.md", "the tables are files, and it takes minutes"),
@@ -147,7 +152,7 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         elif tables.keys() & {"crs", "dimensions", "features", "protocol"}:
             path.rename(tmp_path / "terms.toml")  # of the configurations that follow
             TERMS.get(tables.get("protocol", {}).get("name"), PeerTerms).of(**tables)
-        elif fitting := [m for m in (Policy, Reading) if tables.keys() <= m.model_fields.keys()]:
+        elif fitting := [m for m in FILES if tables.keys() <= m.model_fields.keys()]:
             fitting[0].model_validate(tables)
         elif "statistics" in tables:
             StatisticsTerms.load(path.rename(tmp_path / "terms.toml"), parties=3)

@@ -23,6 +23,7 @@ from veilring.privacy.noise import (
     discrete_laplace,
     discrete_laplace_kurtosis,
     discrete_laplace_pmf,
+    discrete_laplace_tail,
     discrete_laplace_variance,
 )
 
@@ -386,3 +387,38 @@ def test_no_proposal_is_ever_too_rare(mean: float) -> None:
     assert 1 - 1e-5 < max(chances) < 1
     assert min(chances) >= 0
     assert distribution.bounds(-distribution.middle - 1, 40)[1] == 0
+
+
+@pytest.mark.parametrize("draws", [1, 2, 6])
+@pytest.mark.parametrize("scale", [0.02, 0.3, 2.5, 20.0])
+def test_a_tail_is_the_rest_of_the_distribution(scale: float, draws: int) -> None:
+    """The tail of a sum of draws is 1 less all probabilities up to k, within 1e-12."""
+    for k in (0, 1, 5, 37):
+        numbers = np.arange(-k, k + 1)
+        rest = 1 - divisible.polya_difference_pmf(numbers, draws, scale).sum()
+        assert abs(discrete_laplace_tail(k, scale, draws) - rest) < 1e-12
+
+
+def test_a_tail_of_wide_noise_is_that_of_continuous_noise() -> None:
+    """At large scales, one draw and two draws have the tails of Laplace numbers."""
+    for scale, draws in ((1e4, 1), (4e9, 2)):
+        x = 3.0
+        continuous = math.exp(-x) * (1 if draws == 1 else 1 + x / 2)
+        found = discrete_laplace_tail(int(x * scale), scale, draws)
+        assert found == pytest.approx(continuous, rel=1e-4)
+
+
+def test_noise_of_no_width_has_no_tail() -> None:
+    """At a scale so small that each draw is 0, a sum never exceeds 0."""
+    assert discrete_laplace_tail(0, 1e-4, 2) == pytest.approx(0, abs=1e-12)
+
+
+def test_a_tail_includes_a_further_number() -> None:
+    """With the variance of a binomial number, the tail is that of its sum with a draw."""
+    people, scale, reach = 400, 5.0, 400
+    laplace = discrete_laplace_pmf(np.arange(-reach, reach + 1), scale)
+    sums = np.convolve(laplace, stats.binom.pmf(np.arange(people + 1), people, 0.5))
+    middle = reach + people // 2
+    for k in (0, 7, 30):
+        rest = 1 - sums[middle - k : middle + k + 1].sum()
+        assert discrete_laplace_tail(k, scale, 1, people / 4) == pytest.approx(rest, abs=1e-3)

@@ -33,6 +33,7 @@ from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.schema import schema_app
 from veilring.cli.state import ledger_app, state_app
 from veilring.cli.stats import stats_command
+from veilring.cli.survey import survey_app
 from veilring.cli.surveys import (
     classify_command,
     estimate_command,
@@ -229,4 +230,5 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(records_app, name="records")
 app.add_typer(schema_app, name="schema")
 app.add_typer(state_app, name="state")
+app.add_typer(survey_app, name="survey")
 app.add_typer(trail_app, name="trail")

@@ -138,6 +138,27 @@ def _link(complete: Path, folder: Path) -> None:
     shutil.rmtree(complete)
 
 
+@keys_app.command("sealing")
+def make_sealing_key(
+    path: Annotated[Path, typer.Argument(help="File of an aggregator's keys.", metavar="FILE")],
+) -> None:
+    """Draw the key to which clients of a verified sum seal their reports.
+
+    If the file exists, the new key comes before the earlier ones, which are still accepted for
+    some time. The file must stay on the machine of its aggregator, which reads it again on SIGHUP.
+
+    For example:
+
+        veilring keys sealing leader.hpke
+    """
+    import time
+
+    from veilring.protocols.prio.sealing import add_key
+
+    add_key(path, time.time())
+    typer.echo(f"keys: {path}")
+
+
 @keys_app.command("roster")
 def make_roster(
     members: Annotated[

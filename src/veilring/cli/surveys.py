@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -68,7 +68,7 @@ def classify_command(
 
 if TYPE_CHECKING:
     from veilring.deployment.aggregators import Totals
-    from veilring.deployment.collector import CollectorConfig, Estimates
+    from veilring.deployment.collector import CollectorConfig, EstimatedNumber, Estimates
 
 _MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` lists all
 
@@ -82,6 +82,13 @@ _Consistent = Annotated[
         help="How the model treats counts below 0: paper, clip or norm-sub. Default: that of"
         " ldp-bayes."
     ),
+]
+_Table = Annotated[
+    Path | None, typer.Option(metavar="FILE.csv", help="CSV file to write the estimates to.")
+]
+_Chart = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.svg", help="Chart of the estimates to write, as .svg or .png."),
 ]
 _Without = Annotated[
     list[str] | None,
@@ -97,28 +104,78 @@ def _load_collector(config: Path, command: str) -> "CollectorConfig":
 
 
 def _conclude(
-    found: "Estimates", save: Path | None, consistency: str | None, *, json: bool
+    found: "Estimates", save: Path | None, consistency: str | None, shown: "_Shown"
 ) -> None:
     """Write the model, if wanted, and show the estimates."""
     if save is not None:
         from veilring.deployment.collector import save_model
 
         save_model(found, save, consistency=consistency)
-    show_estimates(found, json=json)
-    if save is not None and not json:
+    show_estimates(found, **shown._asdict())
+    if save is not None and not shown.json:
         typer.echo(f"model: {save}")
 
 
-def show_estimates(found: "Estimates", *, json: bool) -> None:
-    """Print estimates as a table, or as JSON."""
-    if json:
+class _Shown(NamedTuple):
+    """How estimates are shown.
+
+    Attributes:
+        json: Whether to print JSON in place of a table.
+        out: The CSV file to write, if wanted.
+        plot: The file of a chart, if wanted.
+    """
+
+    json: bool = False
+    out: Path | None = None
+    plot: Path | None = None
+
+    def write(self, lines: "Sequence[EstimatedNumber]", title: str, confidence: float) -> None:
+        """Write the files that are wanted."""
+        if self.plot is not None:
+            from veilring.scenarios.charts import Bar, draw_estimates
+
+            bars = [
+                Bar(
+                    each.of,
+                    " ".join(filter(None, (each.value, each.within))),
+                    each.estimate,
+                    each.low,
+                    each.high,
+                )
+                for each in lines
+            ]
+            draw_estimates(self.plot, bars, title, f"{confidence:.0%} interval")
+        if self.out is not None:
+            from dataclasses import fields
+
+            from veilring.deployment.collector import EstimatedNumber
+
+            names = [each.name for each in fields(EstimatedNumber)]
+            columns = {name: [getattr(line, name) for line in lines] for name in names}
+            write_answer(as_csv(columns), self.out, "free some space and estimate again")
+        if not self.json:
+            for what, path in (("table", self.out), ("chart", self.plot)):
+                if path is not None:
+                    typer.echo(f"{what}: {path}")
+
+
+def show_estimates(found: "Estimates", *, json: bool, **files: Path | None) -> None:
+    """Print estimates as a table, or as JSON, and write the files that are wanted.
+
+    Args:
+        files: `out`, a CSV file, and `plot`, a chart.
+    """
+    shown = _Shown(json, **files)
+    epsilon = found.terms.task.survey.exact_epsilon
+    title = f"{found.terms.protocol.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
+    if shown.json:
         _print_json(found)
     else:
-        _show_table(found)
+        _show_table(found, title)
+    shown.write(found.lines, title, found.confidence)
 
 
 def _print_json(found: "Estimates") -> None:
-    import dataclasses
     from json import dumps
 
     document = {
@@ -131,12 +188,17 @@ def _print_json(found: "Estimates") -> None:
         "reused": found.reused,
         "below_minimum": found.is_below_minimum,
         "confidence": found.confidence,
-        "estimates": [
-            {name: _finite(value) for name, value in dataclasses.asdict(line).items()}
-            for line in found.lines
-        ],
+        "estimates": _as_objects(found.lines),
     }
     typer.echo(dumps(document, indent=2, allow_nan=False))
+
+
+def _as_objects(lines: "Sequence[EstimatedNumber]") -> list[dict[str, object]]:
+    import dataclasses
+
+    return [
+        {name: _finite(value) for name, value in dataclasses.asdict(line).items()} for line in lines
+    ]
 
 
 def _finite(value: object) -> object:
@@ -144,24 +206,33 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _show_table(found: "Estimates") -> None:
+def _print_lines(
+    lines: "Sequence[EstimatedNumber]", title: str, confidence: float, names: tuple[str, ...]
+) -> None:
+    """Print a table of estimates.
+
+    Args:
+        names: The headers of the columns that say what is estimated.
+    """
     from rich.table import Table
 
     from veilring.cli.console import make_console
 
-    epsilon = found.terms.task.survey.exact_epsilon
-    title = f"{found.terms.protocol.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
     table = Table(title=title, title_justify="left")
-    names = ("column", "value", "class")[: 3 if found.terms.classes else 2]
     for name in names:
         table.add_column(name, overflow="fold")
-    for name in ("estimate", f"{found.confidence:.0%} interval", "reports"):
+    for name in ("estimate", f"{confidence:.0%} interval", "reports"):
         table.add_column(name, justify="right", no_wrap=True)
-    for line in found.lines:
+    for line in lines:
         interval = f"{line.low:.4f} to {line.high:.4f}"
         numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
         table.add_row(*(line.of, line.value, line.within)[: len(names)], *numbers)
     make_console().print(table, markup=False)
+
+
+def _show_table(found: "Estimates", title: str) -> None:
+    names = ("column", "value", "class")[: 3 if found.terms.classes else 2]
+    _print_lines(found.lines, title, found.confidence, names)
     if found.members:
         typer.echo(f"stored by member: {_describe_members(found.members)}")
     if found.without:
@@ -180,8 +251,8 @@ def _show_table(found: "Estimates") -> None:
         )
 
 
-def _show_totals(config: Path, confidence: float, *, json: bool) -> None:
-    """Get the totals of a verified sum, and print them as a table, or as JSON."""
+def _show_totals(config: Path, confidence: float, shown: _Shown) -> None:
+    """Get the totals of a verified sum; show them, or the shares of the answers to questions."""
     import asyncio
     from json import dumps
 
@@ -190,32 +261,44 @@ def _show_totals(config: Path, confidence: float, *, json: bool) -> None:
 
     log_to_stderr()
     found: Totals = asyncio.run(perform(load_config(config), "estimate", confidence))
-    if json:
+    lines = found.estimates
+    spent = "exact" if found.task.epsilon is None else f"epsilon {found.task.epsilon:g}"
+    title = f"{found.task.vdaf.kind}, {spent} for each batch"
+    if lines:
+        title = f"{found.task.terms['title']}: {lines[0].clients:,} people, {spent}"
+    if shown.json:
         document = {
             "task": found.task.name,
             "epsilon": found.task.epsilon,
             "confidence": found.confidence,
             "batches": [each._asdict() for each in found.batches],
+            "estimates": _as_objects(lines),
         }
         typer.echo(dumps(document, indent=2))
-        return
+    else:
+        if lines:
+            _print_lines(lines, title, confidence, ("question", "answer"))
+        else:
+            _print_batches(found, title)
+        if not found.batches:
+            typer.echo(f"no batch of {found.task.minimum:,} reports is closed yet")
+    shown.write(lines, title, confidence)
+
+
+def _print_batches(found: "Totals", title: str) -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
 
-    spent = "exact" if found.task.epsilon is None else f"epsilon {found.task.epsilon:g}"
-    table = Table(title=f"{found.task.vdaf.kind}, {spent} for each batch", title_justify="left")
-    table.add_column("entry", overflow="fold")
-    for name in ("batch", "reports", "total", f"{found.confidence:.0%} interval"):
+    table = Table(title=title, title_justify="left")
+    for name in ("entry", "batch", "reports", "total", f"{found.confidence:.0%} interval"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in found.batches:
-        for name, total in zip(found.entries, each.totals, strict=True):
+        for number, total in enumerate(each.totals):
             interval = f"{total - each.margin:,} to {total + each.margin:,}"
-            row = (name, f"{each.number}", f"{each.reports:,}", f"{total:,}", interval)
+            row = (f"{number}", f"{each.number}", f"{each.reports:,}", f"{total:,}", interval)
             table.add_row(*row)
     make_console().print(table, markup=False)
-    if not found.batches:
-        typer.echo(f"no batch of {found.task.minimum:,} reports is closed yet")
 
 
 def _describe_members(members: Mapping[str, int]) -> str:
@@ -250,6 +333,8 @@ def estimate_command(
     without: _Without = None,
     save: _SaveTo = None,
     consistency: _Consistent = None,
+    out: _Table = None,
+    plot: _Chart = None,
     json: AsJson = False,
 ) -> None:
     """Estimate the answers from the stored reports of collectors, even while they collect.
@@ -269,25 +354,29 @@ def estimate_command(
     interval are null.
 
     For the collector of a verified sum, the command asks both aggregators for the noisy totals of
-    all batches that are closed. Each batch costs its ε once; afterwards its total is the same.
+    all batches that are closed. Each batch costs its ε once; afterwards its total is the same. If
+    the task has questions, the lines show the share of people with each answer, over all batches.
     """
     from veilring.deployment import load_config
     from veilring.deployment.collector import estimate_stored
     from veilring.deployment.duties import duty_of
 
+    shown = _Shown(json, out, plot)
+    require_new(out)
     if duty_of(load_config(config)).estimate is not None:
         if stores or recount or without or save or consistency:
             raise InputError.because(
-                "the collector of a verified sum has no reports; give only --confidence and --json",
+                "the collector of a verified sum has no reports; give only --confidence, --out,"
+                " --plot and --json",
                 field="config",
             )
-        _show_totals(config, confidence, json=json)
+        _show_totals(config, confidence, shown)
         return
     loaded = _load_collector(config, "estimate")
     found = estimate_stored(
         loaded, stores=stores or (), confidence=confidence, recount=recount, without=without or ()
     )
-    _conclude(found, save, consistency, json=json)
+    _conclude(found, save, consistency, shown)
     if recount and not json:
         typer.echo(
             f"recounted {sum(found.members.values()):,} reports: the running sums are correct"
@@ -331,6 +420,8 @@ def tally_command(
     ] = None,
     workers: Workers = None,
     dask_address: DaskAddress = None,
+    out: _Table = None,
+    plot: _Chart = None,
     json: AsJson = False,
 ) -> None:
     """Compute estimates from any number of Parquet files of reports, on one machine or a cluster.
@@ -351,6 +442,7 @@ def tally_command(
     from veilring.deployment.survey import SurveyTerms
     from veilring.protocols.ldp.parquet import tally_parquet
 
+    require_new(out)
     if engine is None and (workers, dask_address) != (None, None):
         raise InputError.because(
             "workers need an engine; give --engine local or dask", field="engine"
@@ -363,7 +455,7 @@ def tally_command(
         tally = partial(tally_parquet, spread=spread)
     loaded = SurveyTerms.load(terms)
     found = estimate_from(loaded, tally(loaded.task, reports), confidence=confidence)
-    _conclude(found, save, consistency, json=json)
+    _conclude(found, save, consistency, _Shown(json, out, plot))
 
 
 def oracles_command(

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors, require_key, require_key_that
 from veilring.deployment.asking import Client
+from veilring.deployment.collector import EstimatedNumber
 from veilring.deployment.config import (
     VERIFIED_SUM,
     AnAddress,
@@ -30,6 +31,7 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.connecting import Meeting
 from veilring.deployment.policy import Request
+from veilring.deployment.questionnaire import Form
 from veilring.deployment.start import Start, Step
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
@@ -52,7 +54,7 @@ from veilring.protocols.prio.release import (
     promise_of,
     require_room,
 )
-from veilring.protocols.prio.scheme import entries_of, scheme_of
+from veilring.protocols.prio.scheme import scheme_of
 from veilring.protocols.prio.sealing import Keyring, load_keys, sealed_bytes
 from veilring.protocols.prio.serving import Aggregator, HelperParty, LeaderParty, collecting
 from veilring.protocols.prio.store import SHARES, ShareStore
@@ -130,8 +132,14 @@ class VerifiedSumTerms(Terms):
         require_key(different, "protocol", ", ".join(named), "three different names")
         with as_scenario_errors({}, "task"):
             prio = scheme_of(self.task.vdaf)
+            noise_of(self.task)
             require_room(self.task, prio)
             exchange_reports(prio, self._sealed)
+        form = Form.of_terms(self.task.terms)
+        if form is not None:  # the noise is made for people who answer these questions
+            for key, due in (("vdaf", form.vdaf), ("norm", form.norm)):
+                given = getattr(self.task, key)
+                require_key(given == due, f"task.{key}", given, f"{due}, for these questions")
         return self
 
 
@@ -435,12 +443,23 @@ class Totals(NamedTuple):
     confidence: float
 
     @property
-    def entries(self) -> list[str]:
-        """The name of each entry of a total: an answer of the task's terms, or a number from 0."""
-        count, answers = entries_of(self.task.vdaf), self.task.terms.get("answers")
-        if isinstance(answers, list | tuple) and len(answers) == count:
-            return [str(each) for each in answers]
-        return [str(number) for number in range(count)]
+    def estimates(self) -> tuple[EstimatedNumber, ...]:
+        """The share of people with each answer, over all batches; none without questions.
+
+        The noise of the batches adds up. Each interval holds for the people who answered.
+        """
+        form, reports = Form.of_terms(self.task.terms), sum(each.reports for each in self.batches)
+        if form is None or not reports:
+            return ()
+        margin = half_width(noise_of(self.task), self.confidence, len(self.batches))
+        totals = map(sum, zip(*(each.totals for each in self.batches), strict=True))
+        return tuple(
+            EstimatedNumber(
+                *(entry.question, entry.answer, "", total / reports),
+                *((total - margin) / reports, (total + margin) / reports, reports),
+            )
+            for entry, total in zip(form.entries, totals, strict=True)
+        )
 
 
 async def collect_totals(config: TotalsConfig, confidence: float = INTERVAL_CONFIDENCE) -> Totals:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Final, Literal, cast
 
@@ -22,7 +22,7 @@ from veilring.data.columns import FeatureTerms
 from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig, name_of
 from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
-from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of
+from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, name_bins, ranges_of
 from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.admission import guarded
@@ -355,8 +355,8 @@ def save_model(found: Estimates, path: Path, *, consistency: str | None = None) 
 def _lines(terms: SurveyTerms, found: Sequence[SurveyEstimate]) -> Iterator[EstimatedNumber]:
     match terms.protocol.kind:
         case "frequency":
-            (feature,) = terms.features
-            yield from _named(found[0], ((feature.name, v, "") for v in _values(terms, feature)))
+            for feature, each in zip(terms.features, found, strict=True):
+                yield from _named(each, ((feature.name, v, "") for v in _values(terms, feature)))
         case "means":
             yield from _means(terms, found[0])
         case "discrete-bayes":
@@ -406,9 +406,7 @@ def _values(terms: SurveyTerms, feature: FeatureTerms) -> tuple[str, ...]:
     """Return the name of each value of a column: its category, or the ends of its bin."""
     if feature.categories:
         return feature.categories
-    bins = domain_of(terms.protocol, feature)
-    ends = [feature.low + (feature.high - feature.low) * n / bins for n in range(bins + 1)]
-    return tuple(f"{low:g} to {high:g}" for low, high in pairwise(ends))
+    return name_bins(feature.low, feature.high, domain_of(terms.protocol, feature))
 
 
 def export_reports(

@@ -6,7 +6,6 @@ terms are the table's own.
 """
 
 import csv
-import math
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -45,10 +44,12 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PLACES_REQUEST, Area, PlacesTerms, utm_around
 from veilring.deployment.policy import ANY_K, Policy, Request
 from veilring.deployment.prediction import PredictionTerms, prediction_request
+from veilring.deployment.questionnaire import Question, Questionnaire
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.files import open_private
+from veilring.protocols.ldp.outbox import ROW_NUMBER
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.prediction.algorithm.directions import Kernel, public_tau, tau_share
 from veilring.protocols.prediction.system import IndKNN
@@ -194,6 +195,7 @@ CLIENT: Final = "client"
 OWNER: Final = "owner"
 REGISTRAR: Final = "registrar"
 COLLECTOR: Final = "collector"
+SURVEY_CLIENT: Final = "survey-client"
 KEY: Final = "client"
 """The column that identifies the client of a row."""
 TermsSettings = Mapping[str, Any]
@@ -220,10 +222,6 @@ _STREAM: Final = 500
 # The number of questions that a places client may ask at the system's ε: enough to try it out and
 # to see that they add up.
 _QUESTIONS: Final = 5
-# The times of reports are rounded down to hours, which tell little of a person.
-_TIME_PRECISION: Final = 3600
-RESPOND: Final = Path(__file__).with_name("respond.html")
-"""The page on which people answer the question of a verified sum."""
 
 
 def _hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTestSplit:
@@ -300,11 +298,17 @@ class Example(Section, ABC):
 
     def tables(self, settings: TermsSettings, **usual: object) -> dict[str, Any]:
         """Return the tables of the terms: the defaults, overridden by settings."""
-        tables: dict[str, Any] = {"protocol": {k: v for k, v in usual.items() if v is not None}}
-        for name, value in settings.items():
-            both = isinstance(value, Mapping) and isinstance(tables.get(name), dict)
-            tables[name] = {**tables[name], **value} if both else value
-        return tables
+        protocol = {k: v for k, v in usual.items() if v is not None}
+        return _overridden({"protocol": protocol}, settings)
+
+
+def _overridden(usual: Mapping[str, Any], settings: TermsSettings) -> dict[str, Any]:
+    """Return the usual tables of terms, overridden by settings."""
+    tables = dict(usual)
+    for name, value in settings.items():
+        both = isinstance(value, Mapping) and isinstance(tables.get(name), dict)
+        tables[name] = {**tables[name], **value} if both else value
+    return tables
 
 
 def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
@@ -572,7 +576,7 @@ class SurveyExample(Example):
     @property
     def names(self) -> list[str]:
         """The names of the survey clients; each has the files `NAME.toml` and `NAME.csv`."""
-        return _numbered("survey-client", self.survey_clients)
+        return _numbered(SURVEY_CLIENT, self.survey_clients)
 
     @property
     @override
@@ -726,55 +730,90 @@ class VerifiedSumExample(Example):
 
     @override
     def write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
-        from veilring.deployment.aggregators import VerifiedSumTerms, totals_request  # noqa: PLC0415  (an extra, for this example only)
-        from veilring.protocols.prio.sealing import add_key  # noqa: PLC0415  (likewise)
-
-        terms = VerifiedSumTerms.of(**self._tables(source, to)).checked()
-        roles = terms.protocol
-        configs: _Configs = {
-            roles.leader: self._aggregator("leader", roles.leader, to.port + 2),
-            roles.helper: self._aggregator("helper", roles.helper, to.port + 3),
-            roles.collector: {"role": "collector"},
-        }
-        files: dict[str, Callable[[Path], object]] = {
-            f"{name}.hpke": partial(add_key, now=time.time())
-            for name in (roles.leader, roles.helper)
-        }
-        files["task.json"] = lambda path: path.write_bytes(terms.task.encoded)
-        files[RESPOND.name] = partial(shutil.copyfile, RESPOND)
-        request = totals_request(terms)
-        write_folder(to.folder, terms, configs, files, port=to.port, listening=2, request=request)
-        return (
-            to.serve(roles.leader),
-            to.serve(roles.helper),
-            f"estimate {to.folder / roles.collector}.toml",
-            to.show(roles.leader),
+        (feature,) = columns_of(_only(source, self.column or source.label_name))
+        question = Question(
+            name=feature.name,
+            text=feature.name,
+            answers=feature.categories or source.features.classes,
         )
+        asked = Questionnaire(
+            title=feature.name, epsilon=self.epsilon, minimum=self.minimum, questions=(question,)
+        )
+        return _write_sum(asked, self.budget, to)
 
-    def _aggregator(self, role: str, name: str, port: int) -> dict[str, object]:
-        keys = f"{name}.hpke"
-        return {"role": role, "keys": keys, "port": port, "budget": self.budget}
 
-    def _tables(self, source: Table, to: NewDeployment) -> dict[str, Any]:
-        """Return the tables of the terms: a histogram of the values of the column."""
-        table = _only(source, self.column or source.label_name)
-        (feature,) = columns_of(table)
-        answers = feature.categories or source.features.classes
-        task = {
-            "leader": f"http://{LOOPBACK}:{to.port + 2}/",
-            "helper": f"http://{LOOPBACK}:{to.port + 3}/",
-            "vdaf": {
-                "kind": "histogram",
-                "length": len(answers),
-                "chunk_length": math.isqrt(len(answers) - 1) + 1,
-            },
-            "time_precision": _TIME_PRECISION,
-            "minimum": self.minimum,
-            "epsilon": self.epsilon,
-            "terms": {"question": feature.name, "answers": list(answers)},
+class QuestionnaireExample(Example):
+    """Write a trial deployment of a survey, from a file with its questions.
+
+    With `trust = "one of two aggregators"`, people answer from a page:
+
+        veilring deploy questionnaire questions.toml --out survey
+        veilring survey page survey/terms.toml --client browser.js --out site
+        veilring serve survey/leader.toml
+        veilring serve survey/helper.toml
+        veilring estimate survey/collector.toml
+
+    With `trust = "nobody"`, a survey client reports the rows of a CSV file with a column for each
+    question, as `veilring deploy survey` shows.
+
+    Attributes:
+        budget: The ε that all totals together may cost at each aggregator.
+    """
+
+    source = "TOML file with the questions."
+    in_production = VerifiedSumExample.in_production
+    draws = ""
+    ports = VerifiedSumExample.ports
+
+    budget: float = VerifiedSumExample.model_fields["budget"].default
+
+    @override
+    def write(self, source: Path, to: NewDeployment) -> tuple[str, ...]:
+        asked = Questionnaire.load(source)
+        if asked.trust != "nobody":
+            return _write_sum(asked, self.budget, to)
+        terms = SurveyTerms.of(**_overridden(asked.survey_tables, to.settings)).checked()
+        name = f"{SURVEY_CLIENT}-0"
+        client = {
+            "role": "client",
+            "protocol": {"name": terms.protocol.name},
+            "collector": COLLECTOR,
+            "key": ROW_NUMBER,
+            "budget": terms.protocol.epsilon,
         }
-        chosen = to.settings.get("task", {})
-        return self.tables({**to.settings, "task": {**task, **chosen}})
+        configs: _Configs = {COLLECTOR: {"role": "collector"}, name: client}
+        write_folder(to.folder, terms, configs, {}, port=to.port, request=SURVEY_REQUEST)
+        collector = to.folder / COLLECTOR
+        submit = f"submit {to.folder / name}.toml ANSWERS.csv"
+        return to.serve(COLLECTOR), submit, f"estimate {collector}.toml"
+
+
+def _write_sum(asked: Questionnaire, budget: float, to: NewDeployment) -> tuple[str, ...]:
+    """Write the deployment of two aggregators with the questions of a survey."""
+    from veilring.deployment.aggregators import VerifiedSumTerms, totals_request  # noqa: PLC0415  (an extra, for these examples only)
+    from veilring.protocols.prio.sealing import add_key  # noqa: PLC0415  (likewise)
+
+    ports = {"leader": to.port + 2, "helper": to.port + 3}
+    addresses = {role: f"http://{LOOPBACK}:{port}/" for role, port in ports.items()}
+    tables = _overridden({"task": {**addresses, **asked.task}}, to.settings)
+    terms = VerifiedSumTerms.of(**tables).checked()
+    names = {role: str(getattr(terms.protocol, role)) for role in ports}
+    configs: _Configs = {
+        name: {"role": role, "keys": f"{name}.hpke", "port": ports[role], "budget": budget}
+        for role, name in names.items()
+    }
+    configs[terms.protocol.collector] = {"role": "collector"}
+    files: dict[str, Callable[[Path], object]] = {
+        f"{name}.hpke": partial(add_key, now=time.time()) for name in names.values()
+    }
+    files["task.json"] = lambda path: path.write_bytes(terms.task.encoded)
+    request = totals_request(terms)
+    write_folder(to.folder, terms, configs, files, port=to.port, listening=2, request=request)
+    return (
+        *map(to.serve, names.values()),
+        f"estimate {to.folder / terms.protocol.collector}.toml",
+        to.show(names["leader"]),
+    )
 
 
 EXAMPLES: Final[Mapping[str, type[Example]]] = {
@@ -783,6 +822,7 @@ EXAMPLES: Final[Mapping[str, type[Example]]] = {
     "prediction": PredictionExample,
     "places": PlacesExample,
     "verified-sum": VerifiedSumExample,
+    "questionnaire": QuestionnaireExample,
 }
 """The examples by their names in `veilring deploy`. `write_peers` makes peers from a scenario
 instead."""

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -57,8 +58,9 @@ class SurveySection(Section):
 
     Attributes:
         name: `ldp-bayes`.
-        kind: `frequency` of the values of one column, `words` that are frequent in one column and
-            need no list, `means` of columns, or naive Bayes.
+        kind: `frequency` of the values of each column, of which a client answers one at random;
+            `words` that are frequent in one column and need no list; `means` of columns; or naive
+            Bayes.
         epsilon: The maximum epsilon of a client's single report.
         oracle: The frequency oracle for values; `auto` chooses the best one for each domain.
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
@@ -107,6 +109,12 @@ class SurveySection(Section):
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
     """Return the number of values of a column for questions about values."""
     return len(feature.categories) or section.bins
+
+
+def name_bins(low: float, high: float, bins: int) -> tuple[str, ...]:
+    """Return the name of each equal part of a range, such as `0 to 10`."""
+    ends = [low + (high - low) * n / bins for n in range(bins + 1)]
+    return tuple(f"{one:g} to {two:g}" for one, two in pairwise(ends))
 
 
 def bins_of(section: SurveySection, features: Sequence[FeatureTerms]) -> Bins:
@@ -161,7 +169,7 @@ class SurveyTerms(Terms):
         if section.changes is not None and section.permanent is not None:
             domain = domain_of(section, self.features[0])
             oracle = MEMOISED[section.changes](domain, section.epsilon, section.permanent)
-            return FrequencySurvey(oracle)
+            return FrequencySurvey((oracle,))
         numeric = section.is_numeric
         step = Scaling(ranges_of(self.features)) if numeric else bins_of(section, self.features)
         return make_survey(step, len(self.classes) or None, section.epsilon, section.oracle)
@@ -187,12 +195,10 @@ class SurveyTerms(Terms):
             raise ScenarioError.because(
                 f"{section.kind} takes no classes; leave them out", field="classes"
             )
-        if (self.is_frequency or self.is_of_words) and len(self.features) > 1:
-            of = "frequencies" if self.is_frequency else "words"
+        if (self.is_of_words or section.changes is not None) and len(self.features) > 1:
             raise ScenarioError.because(
-                f"a survey of {of} asks one question, and there are"
-                f" {len(self.features)} columns; write one file of terms for each, or choose"
-                ' kind = "means"',
+                "a survey of words, or of answers that change, asks one question, and there are"
+                f" {len(self.features)} columns; write one file of terms for each",
                 field="features",
             )
         for feature in self.features:
@@ -251,7 +257,7 @@ class SurveyTerms(Terms):
 
     @property
     def is_frequency(self) -> bool:
-        """Whether the survey counts the values of one column."""
+        """Whether the survey counts the values of columns."""
         return self.protocol.kind == "frequency"
 
     @property

@@ -47,6 +47,42 @@ def discrete_laplace_variance(scale: float | Fraction) -> float:
     return 2 * q / math.expm1(-float(1 / Fraction(scale))) ** 2
 
 
+# The mass beyond this number of scales from a sum's bulk, and terms of a characteristic function
+# below this value, are lost in a float.
+_REACH: Final = 40
+_NEGLIGIBLE: Final = 1e-18
+
+
+def discrete_laplace_tail(
+    k: int, scale: float | Fraction, draws: float = 1.0, variance: float = 0.0
+) -> float:
+    """Return the probability that the size of a sum exceeds k, within 1e-12.
+
+    It is one minus the integral of the characteristic function with Dirichlet's kernel. The
+    trapezoidal rule is exact for it but for the mass that a period does not hold. One draw alone
+    gives `2 q**(k + 1) / (1 + q)` with `q = e**(-1 / scale)`.
+
+    Args:
+        k: At least 0.
+        draws: The number of draws in the sum, which need not be whole.
+        variance: The variance of a further number in the sum, which is normal but whole.
+    """
+    spread = float(require_scale("scale", scale))
+    steep = 4 * math.exp(-1 / spread) / math.expm1(-1 / spread) ** 2
+    room = (_REACH + 4 * draws) * spread + _REACH * math.sqrt(variance)
+    period = 2 * math.ceil(k + room) + 2
+    flat = min(steep, math.expm1(-math.log(_NEGLIGIBLE) / draws)) / steep if steep else 1.0
+    last = min(period // 2 - 1, math.ceil(math.asin(math.sqrt(flat)) * period / math.pi))
+    half = np.arange(1, last + 1) * (math.pi / period)
+    decay = draws * np.log1p(steep * np.sin(half) ** 2) + 2 * variance * half**2
+    kernel = np.sin((2 * k + 1) * half) / np.sin(half)
+    within = 2 * k + 1 + 2 * float(np.exp(-decay) @ kernel)
+    # the last point of a period, at which the kernel is 1 or -1
+    edge = math.exp(-draws * math.log1p(steep) - variance * math.pi**2 / 2)
+    within += -edge if k % 2 else edge
+    return min(1.0, max(0.0, 1 - within / period))
+
+
 def discrete_laplace_kurtosis(scale: float | Fraction) -> float:
     """Return the kurtosis, above 6, that of Laplace noise."""
     return 5 + math.cosh(float(1 / require_scale("scale", scale)))

@@ -3,17 +3,19 @@
 Matplotlib is imported on first use: it takes half a second, and most runs draw nothing. Equal
 charts give equal files.
 
-One chart shows exact distributions: the variance and bytes of frequency oracles.
+Two charts are drawn here: the variance and bytes of frequency oracles, and estimates.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import cycle, groupby
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from veilring.errors import InputError
 from veilring.extras import require_extra
+from veilring.privacy.checks import require_that
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, oracle_options
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _DOMAINS: Final = tuple(1 << bits for bits in range(1, 13))
 _EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 _SIZE: Final = (8.6, 6.4)  # inches
+_BAR_INCHES: Final = 0.32
+_PANEL_INCHES: Final = 0.55  # its title and axis
 _RATIOS: Final = (
     1.0,
     1.25,
@@ -81,6 +85,53 @@ def _draw(panel: "Axes", axis: _Axis, of: Callable[[FrequencyOracle, float], flo
     panel.set(xscale="log", yscale="log")
     label_log_axis(panel.xaxis)
     label_log_axis(panel.yaxis)
+
+
+class Bar(NamedTuple):
+    """An estimate with its interval, such as the share of people with an answer.
+
+    Attributes:
+        panel: The title of its panel, such as the question.
+    """
+
+    panel: str
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+def draw_estimates(path: Path, bars: Sequence[Bar], title: str, interval: str) -> None:
+    """Chart estimates as bars with their intervals.
+
+    Args:
+        path: The file to write; the suffix is `.svg` or `.png`.
+        bars: The estimates; those of one panel follow one another.
+        interval: The name of the intervals, such as `95% interval`.
+    """
+    require_that(bool(bars), "plot", "there are no estimates yet; wait for the first reports")
+    groups = {name: list(group) for name, group in groupby(bars, key=lambda bar: bar.panel)}
+    sizes = [len(group) for group in groups.values()]
+    height = _BAR_INCHES * sum(sizes) + _PANEL_INCHES * (len(sizes) + 1)
+    with chart_files([path], (_SIZE[0], height)) as canvas:
+        panels = canvas.subplots(len(groups), squeeze=False, height_ratios=sizes)[:, 0]
+        for panel, (name, group) in zip(panels, groups.items(), strict=True):
+            _draw_bars(panel, group)
+            panel.set_title(name, loc="left")
+        panels[-1].set_xlabel(f"estimate, with its {interval}")
+        canvas.suptitle(title)
+
+
+def _draw_bars(panel: "Axes", bars: Sequence[Bar]) -> None:
+    places, values = range(len(bars)), [bar.value for bar in bars]
+    reach = [(bar.value - bar.low, bar.high - bar.value) for bar in bars]
+    known = [ends if all(map(isfinite, ends)) else (0.0, 0.0) for ends in reach]
+    panel.barh(places, values, color=STYLES[0].color, height=0.6)
+    ends = [*zip(*known, strict=True)]
+    panel.errorbar(values, places, xerr=ends, fmt="none", ecolor="black", capsize=3)
+    panel.set_yticks(places, [bar.label for bar in bars])
+    panel.invert_yaxis()
+    panel.grid(visible=False, axis="y")
 
 
 FORMATS: Final = ("png", "svg")

@@ -184,7 +184,7 @@ def test_invalid_learning_methods_are_refused(categories: Codes) -> None:
     """Raw counts have no logarithms, smoothing and floors are above 0, and shares are no model."""
     found = counted(PLAIN, *categories)
     gaussian = GaussianBayesSurvey(PlainOracle(2), make_means(math.inf, 1, 2))
-    shares = FrequencySurvey(PlainOracle(3))
+    shares = FrequencySurvey((PlainOracle(3),))
     allowed = "consistency is 'raw'; allowed: paper, clip, norm-sub"
     require_refused(allowed, learn_discrete, PLAIN, found, consistency="raw")
     require_refused("smoothing", learn_discrete, PLAIN, found, smoothing=0.0)

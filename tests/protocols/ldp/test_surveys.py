@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from papers.oracles import ALL_ORACLES as ORACLES
+from scipy import stats
 from scipy.linalg import eigh
 from sklearn.decomposition import PCA
-from tests.privacy.generators import seeded
+from tests.privacy.generators import FALSE_ALARM, seeded
 from tests.protocols.ldp.collecting import make_task
 from tests.protocols.ldp.distributions import FINITE, Distribution, agrees, distribution_of, loss
 from tests.refusals import require_refused
@@ -43,6 +44,7 @@ from veilring.protocols.ldp.algorithm.survey import (
     answer,
     census,
     make_survey,
+    tally_reports,
 )
 from veilring.protocols.ldp.messages import Task
 
@@ -134,7 +136,7 @@ def test_frequency_and_mean_surveys_have_one_question() -> None:
     """All clients answer the question; without noise, a mean is exact to 1e-10."""
     rng = seeded("simple")
     values = rng.integers(0, 4, (2000, 1))
-    shares = FrequencySurvey(PlainOracle(4))
+    shares = FrequencySurvey((PlainOracle(4),))
     none = np.zeros(2000, dtype=np.int64)
     found = census(shares, values, none, rng)
     assert found.counts == (2000,)
@@ -143,6 +145,21 @@ def test_frequency_and_mean_surveys_have_one_question() -> None:
     sums = census(means, values / 3, none, rng)
     told = means.questions[0].estimate(sums.sums[0], 2000).values
     assert told == pytest.approx([values.mean() / 6 - 1], abs=1e-10)
+
+
+def test_each_client_answers_one_column_of_a_survey_of_frequencies() -> None:
+    """Each report is to one column, drawn alike for all, and has the client's value there."""
+    rng = seeded("columns")
+    rows = rng.integers(0, 3, (30_000, 2)) + np.array([0, 1])
+    survey = FrequencySurvey((PlainOracle(3), PlainOracle(4)))
+    none = np.zeros(len(rows), dtype=np.int64)
+    given = answer(survey, rows, none, rng)
+    assert sum(map(len, given.reports)) == len(rows)
+    assert stats.binomtest(len(given.reports[0]), len(rows), 0.5).pvalue > FALSE_ALARM
+    tally = tally_reports(survey, given.reports)
+    for column, (clients, sums) in enumerate(zip(given.clients, tally.sums, strict=True)):
+        truth = np.bincount(rows[clients, column], minlength=len(sums))
+        assert sums.tolist() == truth.tolist()
 
 
 def test_public_definitions_are_plain_data() -> None:
@@ -181,7 +198,7 @@ def test_invalid_rows_are_refused_without_being_shown(rows: Any, labels: Any, fi
 def test_a_bad_cell_is_refused_before_any_draw(step: Bins | Scaling, classes: int | None) -> None:
     """An invalid cell in any column is refused before any random draw."""
     survey = make_survey(step, classes, 1.0, "de")
-    row, labels = np.zeros(1 if isinstance(survey, FrequencySurvey) else 3), np.array([1])
+    row, labels = np.zeros(3), np.array([1])
     assert survey.exact_epsilon <= 1.0
     assert sum(len(reports) for _, reports in answer(survey, row[None], labels, seeded("one"))) == 1
     for column in range(len(row)):

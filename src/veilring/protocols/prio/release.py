@@ -23,6 +23,7 @@ from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import require_scale
 from veilring.privacy.ledger import Ledger
+from veilring.privacy.noise import discrete_laplace_tail
 from veilring.protocols.prio.algorithm.fields import Elements
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.messages import TotalShare
@@ -33,7 +34,7 @@ from veilring.protocols.promise import Promise, measure_of
 from veilring.protocols.release.algorithm.noise import ROOM_DEVIATIONS, Sensitivity, SumNoise, Trust
 from veilring.protocols.requests import RequestRefusal, answer_once, content_key
 
-_TRUST: Final = Trust(parties=2, tolerated=1)
+AGGREGATORS: Final = Trust(parties=2, tolerated=1)
 """Of two shares of the noise, one suffices."""
 
 
@@ -45,10 +46,10 @@ def noise_of(task: Task) -> SumNoise | None:
     """
     if task.epsilon is None:
         return None
-    most = norm_of(task.vdaf)
+    most = task.norm or norm_of(task.vdaf)
     row = Sensitivity("l1", most, entries_of(task.vdaf))
     spread = require_scale("scale of the noise", most / Fraction(task.epsilon))
-    return SumNoise("laplace", spread, row, _TRUST)
+    return SumNoise("laplace", spread, row, AGGREGATORS)
 
 
 def require_room(task: Task, prio: Prio3) -> None:
@@ -77,7 +78,8 @@ def promise_of(task: Task) -> Promise:
         against="one of the aggregators, the collector and all other clients, together",
         threat_model="one honest aggregator: the other one may pool its view with the collector and"
         " any clients",
-        adjacency="a person with one report in a batch added or removed",
+        adjacency="a person with one report in a batch added or removed"
+        + (f", who answers as asked (an L1 norm of at most {task.norm:,})" if task.norm else ""),
         epsilon=task.epsilon,
         delta=0.0,
         unit="batch",
@@ -105,30 +107,26 @@ def promise_of(task: Task) -> Promise:
     )
 
 
-def half_width(noise: SumNoise | None, confidence: float) -> int:
+def half_width(noise: SumNoise | None, confidence: float, batches: int = 1) -> int:
     """Return the least number that the noise of a total exceeds with at most 1 - `confidence`.
 
-    The sum of two draws with `q = e**(-1 / scale)` is k with a probability in proportion to
-    `q**|k| (|k| + c)`, where `c = (1 + q**2) / (1 - q**2)`; its tail is a geometric series.
-
     Args:
-        noise: The noise of each aggregator; none for exact totals.
+        noise: The noise of each party; none for exact totals.
         confidence: Above 0 and below 1.
+        batches: The number of batches whose totals are added.
     """
     require(0 < confidence < 1, "confidence", confidence, "a number between 0 and 1")
-    if noise is None:
+    if noise is None or not batches:
         return 0
-    step = -1 / float(noise.spread)  # ln q
-    rest, c = -math.expm1(step), -1 / math.tanh(step)
+    draws, scale = float(batches * noise.trust.factor), noise.spread
 
-    def beyond(k: int) -> float:
-        tail = math.exp((k + 1) * step) * ((k + 1 + c) / rest + math.exp(step) / rest**2)
-        return 2 * math.tanh(-step / 2) ** 2 * tail
+    def is_enough(k: int) -> bool:
+        return discrete_laplace_tail(k, scale, draws) <= 1 - confidence
 
     high = 1
-    while beyond(high) > 1 - confidence:
+    while not is_enough(high):
         high *= 2
-    return bisect_left(range(high + 1), True, key=lambda k: beyond(k) <= 1 - confidence)
+    return bisect_left(range(high + 1), True, key=is_enough)
 
 
 @dataclass(frozen=True, slots=True)

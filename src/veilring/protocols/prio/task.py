@@ -128,6 +128,8 @@ class Task(Section):
             time is accepted (`task_expiration`).
         epsilon: The ε of each report, by the noise of either aggregator alone; without one, totals
             are exact.
+        norm: The L1 norm of the report of a client that follows the terms, for which the noise is
+            made; by default that of any valid report.
         terms: The questions, for the people who answer and for the estimates. They are plain data.
     """
 
@@ -139,6 +141,7 @@ class Task(Section):
     minimum: int = Field(ge=1)
     closes: int | None = Field(None, ge=0, le=TIME_MAX)
     epsilon: float | None = Field(None, gt=0)
+    norm: int | None = Field(None, ge=1)
     terms: Mapping[str, Any] = {}
 
     @cached_property

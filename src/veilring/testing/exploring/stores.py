@@ -427,7 +427,7 @@ _SENDERS: Final = Senders(("ada",), np.zeros(_AT_ONCE, np.int64))
 
 
 def _task() -> Task:
-    return Task({"columns": ["a"]}, FrequencySurvey(DirectEncoding(_VALUES, 1.0)))
+    return Task({"columns": ["a"]}, FrequencySurvey((DirectEncoding(_VALUES, 1.0),)))
 
 
 def _group(number: int) -> Accepted:

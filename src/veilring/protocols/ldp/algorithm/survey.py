@@ -91,21 +91,27 @@ class Survey(ABC):
 
 @dataclass(frozen=True)
 class FrequencySurvey(Survey):
-    """A survey of the frequency of each value of one attribute, the only column of the rows."""
+    """A survey of the frequency of each value of each column, of which a client answers one."""
 
-    oracle: LocalRandomiser
+    oracles: tuple[LocalRandomiser, ...]
 
     name: ClassVar[str] = "frequency"
 
     @property
     @override
     def questions(self) -> tuple[LocalRandomiser, ...]:
-        return (self.oracle,)
+        return self.oracles
 
     @override
     def validated(self, rows: NDArray[Any], labels: Ints) -> ValidRows:
-        require_columns(rows, 1)
-        return whole_numbers(rows[:, 0], self.oracle.entries, 0), labels
+        require_columns(rows, len(self.oracles))
+        columns = enumerate(self.oracles)
+        checked = [whole_numbers(rows[:, at], oracle.entries, at) for at, oracle in columns]
+        return np.column_stack(checked), labels
+
+    @override
+    def encode(self, values: NDArray[Any], classes: Ints, question: int) -> NDArray[Any]:
+        return np.asarray(values[:, question])
 
 
 @dataclass(frozen=True)
@@ -256,15 +262,15 @@ def make_survey(step: Bins | Scaling, classes: int | None, epsilon: float, oracl
     """Return the survey of values (bins) or of scaled numbers, within classes for naive Bayes.
 
     Args:
-        step: The public step that a client applies to its row. A survey of frequencies has one
-            column, and its clients apply the step themselves.
+        step: The public step that a client applies to its row. The clients of a survey of
+            frequencies apply it themselves.
         classes: The number of classes; None for a survey of frequencies or means.
         epsilon: The maximum ε of a report; infinite for no noise.
     """
     make = make_oracle(oracle, epsilon)
     if isinstance(step, Bins):
         if classes is None:
-            return FrequencySurvey(make(step.counts[0]))
+            return FrequencySurvey(tuple(map(make, step.counts)))
         return DiscreteBayesSurvey.of(step.counts, classes, make, (step,))
     means = make_means(epsilon, len(step.ranges), 1 if classes is None else classes)
     if classes is None:
