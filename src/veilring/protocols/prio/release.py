@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from sqlite3 import Connection
-from typing import Final
 
 import numpy as np
 from numpy.random import Generator
@@ -25,17 +24,15 @@ from veilring.privacy.draws import require_scale
 from veilring.privacy.ledger import Ledger
 from veilring.privacy.noise import discrete_laplace_tail
 from veilring.protocols.prio.algorithm.fields import Elements
+from veilring.protocols.prio.algorithm.parameters import AGGREGATORS
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.messages import TotalShare
 from veilring.protocols.prio.scheme import entries_of, norm_of
 from veilring.protocols.prio.store import Batch, ShareStore
 from veilring.protocols.prio.task import Task
 from veilring.protocols.promise import Promise, measure_of
-from veilring.protocols.release.algorithm.noise import ROOM_DEVIATIONS, Sensitivity, SumNoise, Trust
+from veilring.protocols.release.algorithm.noise import ROOM_DEVIATIONS, Sensitivity, SumNoise
 from veilring.protocols.requests import RequestRefusal, answer_once, content_key
-
-AGGREGATORS: Final = Trust(parties=2, tolerated=1)
-"""Of two shares of the noise, one suffices."""
 
 
 def noise_of(task: Task) -> SumNoise | None:
