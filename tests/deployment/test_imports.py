@@ -62,7 +62,10 @@ PARTIES = {
     "places": ("places", "serve server.toml", "ask client.toml --near 37.75,-122.35 --epsilon 4"),
 }
 """The modules of each deployed system, and the commands of its parties."""
-GENERIC = {*("config", "connecting", "duties", "policy", "reloading", "start", "status", "trail")}
+GENERIC = {
+    *("asking", "config", "connecting", "duties", "expiry", "gate", "policy", "reloading", "start"),
+    *("status", "trail"),
+}
 
 
 def imported(script: str, *words: str, folder: Path | None = None) -> set[str]:

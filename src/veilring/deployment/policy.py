@@ -23,7 +23,7 @@ from veilring.config import read_toml, require_key_that
 from veilring.data.cells import Words
 from veilring.deployment.config import STATISTICS
 from veilring.privacy.budgets import AMOUNT_MAX, from_units, to_units
-from veilring.protocols.ranksearch.parameters import Reveal
+from veilring.protocols.ranksearch import Reveal
 from veilring.protocols.registry import system_names
 
 _HOURS: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -40,9 +40,6 @@ from veilring.transport.frames import CONTENT_BYTES_MAX
 
 if TYPE_CHECKING:
     from veilring.protocols.ranksearch.system import RankSearch
-
-Reveal = Literal["totals", "votes", "label"]
-"""The totals that all parties learn: of counts and votes, of votes only, or none."""
 
 # Counts are added up in words of at most 32 bits, and a batch with more neighbours than this has no
 # room for its own votes.

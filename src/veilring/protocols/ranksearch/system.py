@@ -36,11 +36,12 @@ from veilring.protocols.promise import (
     Spent,
     in_batches,
 )
+from veilring.protocols.ranksearch import Reveal
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked
 from veilring.protocols.ranksearch.leakage import leakage_of_totals, open_totals
 from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows
-from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
+from veilring.protocols.ranksearch.parameters import K_MAX, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import found_cost, search_cost
 from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn, pooled_mean
