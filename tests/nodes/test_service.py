@@ -14,8 +14,7 @@ from tests.transport.towns import Town
 
 from veilring.errors import Busy, InputError, NotReady, PeerLost, SessionAborted
 from veilring.nodes import node as node_module
-from veilring.nodes import service as service_module
-from veilring.nodes.node import OPEN_BYTES_MAX, STRAYS_MAX, Node
+from veilring.nodes.node import ANNOUNCING_SECONDS, OPEN_BYTES_MAX, STRAYS_MAX, Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import (
     CONVENED_MAX,
@@ -265,28 +264,37 @@ async def test_no_session_fails_because_a_party_stops(nodes: Nodes, moment: int)
     assert min(task.result() for task in asking) > 0
 
 
+@simulated
 async def test_a_peer_that_does_not_confirm_delays_an_end_within_limits(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its sessions are refused after that; a peer that is lost is not awaited."""
-    monkeypatch.setattr(service_module, "ANNOUNCING_SECONDS", 0.02)
-    announced, held = asyncio.Event(), asyncio.Event()
-    monkeypatch.setattr(nodes["ada"], "_reply", lambda *_: announced.set())
-    word = playing(lambda _: held.wait(), tell("bob"))
-    async with Service(nodes["cy"], OFFERS):
+    """Its sessions are joined until then, and refused from then on."""
+    held = asyncio.Event()
+    late, word = opening(greet, "greet", TERMS), playing(lambda _: held.wait(), tell("bob"))
+    async with started() as nodes:
+        ada = nodes["ada"]
+        monkeypatch.setattr(ada, "_reply", lambda *_: None)
         stops = asyncio.create_task(stopping(nodes["bob"], 5))
         await asyncio.sleep(0)
-        role = opening(word, "wait", TERMS)
-        asked = asyncio.create_task(nodes["ada"].run(role, bytes(16), PAIR))
-        await asyncio.wait_for(announced.wait(), 60.0)
-        late = opening(greet, "greet", TERMS)
-        assert await nodes["ada"].run(late, b"a" * 16, PAIR) == ["hello from bob"]
-        await asyncio.sleep(0.05)
+        asked = asyncio.create_task(ada.run(opening(word, "wait", TERMS), bytes(16), PAIR))
+        await asyncio.sleep(ANNOUNCING_SECONDS - 0.1)
+        assert await ada.run(late, b"a" * 16, PAIR) == ["hello from bob"]
+        await asyncio.sleep(0.2)
         with pytest.raises(SessionAborted, match="Stopping"):
-            await nodes["ada"].run(late, b"b" * 16, PAIR)
+            await ada.run(late, b"b" * 16, PAIR)
         held.set()
         await asked
         await stops
+
+
+@simulated
+async def test_a_peer_that_is_lost_does_not_delay_an_end() -> None:
+    """It is not awaited any longer."""
+    async with started() as nodes:
+        stops = asyncio.create_task(nodes["bob"].announce_end())
+        nodes["ada"].abort()
+        await stops
+    assert asyncio.get_running_loop().time() < ANNOUNCING_SECONDS
 
 
 async def test_a_party_that_joins_waits_for_one_that_is_starting(

@@ -26,10 +26,10 @@ from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
 from veilring.protocols.promise import Facts, Forecast
+from veilring.protocols.ranksearch import Reveal
 from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, Votes, no_votes
 from veilring.protocols.ranksearch.memory import SearchedRows
-from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import CHECK_ROUNDS, found_cost, search_cost
 from veilring.protocols.ranksearch.system import RankSearch
