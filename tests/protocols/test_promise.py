@@ -151,7 +151,7 @@ def test_a_delta_that_is_too_large_for_the_rows_is_named() -> None:
     assert "too large" not in promise.among(9_999).note
     assert "too large" not in vr.Release(delta=0.0).promise().among(50_000_000).note
     train, test = vr.load("iris").split(seed=1)
-    run = vr.run(vr.Release(delta=0.01), train.partition(3, seed=1), test)
+    run = vr.run(vr.Release(delta=0.01, statistic="means"), train.partition(3, seed=1), test)
     assert run.promise.note.count("δ is too large for 112 rows") == 1
 
 

@@ -705,7 +705,7 @@ class VerifiedSumExample(Example):
     Clients report one value of a column each. Start both aggregators, and get the totals at any
     time:
 
-        veilring deploy verified-sum wine --label quality --out sum
+        veilring deploy verified-sum wine --out sum
         veilring serve sum/leader.toml
         veilring serve sum/helper.toml
         veilring estimate sum/collector.toml

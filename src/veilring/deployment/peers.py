@@ -172,7 +172,10 @@ class PeerTerms(Schema, MemberTerms):
         with as_scenario_errors({"parties": count, "rows": "rows"}, "protocol"):
             membership = system.membership(self.facts(parties))
         if membership is None:
-            allowed = "a system in which all parties hold rows, for the roles member and client"
+            allowed = (
+                "a system in which all parties hold rows, for the roles member and client;"
+                " `veilring deploy --help` lists the commands for other systems"
+            )
             raise ScenarioError("protocol.name", system.name, allowed)
         return membership
 

@@ -22,6 +22,7 @@ from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.radius.messages import label_cost
 from veilring.protocols.radius.system import DataOwner, OwnerSetup, public_radius, radius_share
 from veilring.protocols.registry import find_system
+from veilring.protocols.release.system import Release
 from veilring.protocols.ring.algorithm.topk import rounds_for
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.system import PrivateKNN
@@ -211,8 +212,9 @@ def test_embeddings_are_scaled_about_their_origin(tmp_path: Path) -> None:
 FORMS = {  # of the systems that are compared
     "private-knn": ("",),
     "rank-search": ("",),
-    "release": ("", "pure", "owner"),
+    "release": ("", "owner"),  # four columns have a grid, whose noise is pure
     "noisy-votes": ("", "pure"),
+    "prio": ("",),
     **dict.fromkeys(("ldp-bayes", "data-owner", "ind-knn"), ("",)),
 }
 QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
@@ -399,11 +401,27 @@ def test_settings_apply_to_every_system_with_the_parameter(question: Question) -
     for name in ("radius", "bins"):
         having = [getattr(each, name) for each in systems if name in each.tunable()]
         assert set(having) == {asked.settings[name]}
-    assert [each.name for each in left] == ["tree walk"]
+    assert {each.name for each in left} <= {"release, pure", "verified sums, pure", "tree walk"}
     asked = question.model_copy(update={"data": "wine", "settings": {"statistic": "grid"}})
     found, left = find_contenders(load_facts(asked)[0], asked)
     assert "release" in {each.name for each in left}
     assert "release" not in {each.key[0] for each in found}
+
+
+@pytest.mark.parametrize(
+    ("data", "forms", "delta"),
+    [("iris", ["", "owner"], 0.0), ("wine", ["", "pure", "owner"], 1e-5)],
+)
+def test_forms_of_one_guarantee_are_one_line(data: str, forms: list[str], delta: float) -> None:
+    """The rule takes a grid for four columns, whose noise is pure even where a δ is allowed."""
+    asked = make_question({"data": data, "epsilon": (1.0,)})
+    table, _ = load_facts(asked)
+    found, left = find_contenders(table, asked)
+    assert [form for name, form, _ in (each.key for each in found) if name == "release"] == forms
+    assert ("release, pure" in {each.name for each in left}) == ("pure" not in forms)
+    public = draw_split(table, asked, 0).facts
+    assert Release().promise_about(public).delta == delta
+    assert Release().promise_about(replace(public, rows=None)).delta == 1e-5
 
 
 class Mine(DataOwner):

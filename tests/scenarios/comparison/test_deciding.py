@@ -228,6 +228,16 @@ def test_comparisons_with_other_splits_do_not_contradict_each_other() -> None:
         assert other.key in _allowed(one) or one.key in _allowed(other)
 
 
+def test_different_adjacencies_are_named_with_their_systems() -> None:
+    """An ε for an added row is not one for any two rows; a single adjacency is not mentioned."""
+    client = replace(PRIVACY, adjacency="any two rows of one client")
+    clients = [replace(BATCH, system="ldp", name="LDP", privacy=client, epsilon=e) for e in (1, 2)]
+    said = _decide(*LASTING.values(), *clients).cannot
+    assert said.startswith(CANNOT)
+    assert "one row (RELEASE), any two rows of one client (LDP). " in said
+    assert _decide(*LASTING.values(), BATCH).cannot == CANNOT
+
+
 def test_the_rule_and_what_cannot_be_compared_are_written_down() -> None:
     """A leak is not an ε, guarantees have units, a δ is not zero; the rule has its numbers."""
     assert _decide(SEARCH).cannot == CANNOT

@@ -164,6 +164,13 @@ class Release(System):
             note=note,
         )
 
+    @override
+    def promise_about(self, facts: Facts) -> Promise:
+        """Return the guarantee for public facts: that of their plan, if the rows are public."""
+        if facts.rows is None:
+            return super().promise_about(facts)
+        return self.promise_of(self.bind(facts).plan)
+
     def promise_of(self, plan: Plan) -> Promise:
         """Return the guarantee of a plan, which may be pure even if a δ was allowed."""
         exact = self.replaced(delta=plan.delta).promise(parties=plan.trust.parties)

@@ -24,7 +24,7 @@ from veilring.data.table import Table
 from veilring.errors import InputError, MissingExtra, UnforeseenCost
 from veilring.measures import NUMBERS, measure
 from veilring.nodes.runtimes import Memory, Simulated
-from veilring.protocols.promise import Forecast, Leakage, total_cost
+from veilring.protocols.promise import Facts, Forecast, Leakage, Promise, total_cost
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.ring.algorithm.classify import pooled_knn, pooled_mean
 from veilring.protocols.system import SERVER, Scored, Setup, System
@@ -313,15 +313,16 @@ class _Comparing:
 
     def _found(self) -> SystemComparison:
         question, failed = self.asked.question, self.results.failed
+        public = draw_split(self.asked.table, question, 0).facts
         kept = [each for each in self.contenders if each.key not in failed]
-        lines = _lines(question, self.facts, kept, self.results)
+        lines = _lines(question, self.facts, public, kept, self.results)
         return SystemComparison(
             question=question,
             facts=self.facts,
             lines=lines,
             decision=decide(lines, question.tolerance, self.facts.wording),
             left_out=(*self.left_out, *failed.values()),
-            rules=describe_rules(self.systems, self.asked),
+            rules=describe_rules(self.systems, public),
             versions=versions_used(),
         )
 
@@ -395,6 +396,8 @@ def find_contenders(
             try:
                 setup = contender.set_up(split, size)
                 make_topology(question.network, setup.parties)
+                earlier = (each for each in found if isinstance(each, SystemAt))
+                same = next((e for e in earlier if contender.repeats(e, split.facts)), None)
             except (InputError, MissingExtra) as error:
                 name = _name(contender)
                 why = str(error)
@@ -402,7 +405,11 @@ def find_contenders(
                     why = f"it does not fit this table: {error.sentence}"
                 left_out[name] = Left(name, why)
             else:
-                found.append(contender)
+                if same is None:
+                    found.append(contender)
+                    continue
+                why = f"it repeats {_name(same)} wherever that has the same guarantee"
+                left_out[_name(contender)] = Left(_name(contender), why)
     for baseline in installed(table.features):
         try:
             baseline.label(split, question)
@@ -441,9 +448,9 @@ def _most(kind: type[System]) -> float:
     return min((float(each) for each in bounds if each is not None), default=_EPSILON_QUIET)
 
 
-def describe_rules(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[str, str], ...]:
+def describe_rules(systems: Sequence[SystemAt], public: Facts) -> tuple[tuple[str, str], ...]:
     """Return each rule in words, with its values for this table at the smallest ε."""
-    public, said = draw_split(asked.table, asked.question, 0).facts, dict[str, str]()
+    said = dict[str, str]()
     for each in systems:
         said.setdefault(_name(each), each.system.rule(public))
     ranges = "features are scaled into [0, 1] by public ranges; values outside are clipped"
@@ -451,7 +458,11 @@ def describe_rules(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[st
 
 
 def _lines(
-    question: Question, facts: TableFacts, contenders: Sequence[Contender], results: _Results
+    question: Question,
+    facts: TableFacts,
+    public: Facts,
+    contenders: Sequence[Contender],
+    results: _Results,
 ) -> tuple[Line, ...]:
     """Return the lines: the baselines, and each contender followed by its line in hindsight."""
     lines = [
@@ -460,10 +471,12 @@ def _lines(
     ]
     for each in contenders:
         marks = results.of(each.key)
+        figures = _figures(marks, facts)
         if isinstance(each, Baseline):
-            lines.append(_of_baseline(each, marks, facts))
+            lines.append(_of_baseline(each, figures))
             continue
-        line = _of_system(each, marks, facts, question, results.played.get(each.key))
+        promise = each.system.promise_about(public)
+        line = _of_system(each, promise, figures, question, results.played.get(each.key))
         if each.key in results.hindsight:
             found, quiet = results.hindsight[each.key], results.quiet[each.key]
             marks = marks[: question.splits]
@@ -498,13 +511,12 @@ def _name(contender: SystemAt) -> str:
 
 def _of_system(
     contender: SystemAt,
-    marks: Sequence[Marks],
-    facts: TableFacts,
+    promise: Promise,
+    figures: Mapping[str, Any],
     question: Question,
     played: _BatchPlayed | None,
 ) -> Line:
     system, parties = contender.system, question.parties
-    promise = system.promise(parties=parties)
     return Line(
         system=system.name,
         form=contender.form,
@@ -521,11 +533,11 @@ def _of_system(
         privacy=promise,
         leakage=played.leakage if played and promise.epsilon is None else None,
         cost=played and played.cost,
-        **_figures(marks, facts),
+        **figures,
     )
 
 
-def _of_baseline(baseline: Baseline, marks: Sequence[Marks], facts: TableFacts) -> Line:
+def _of_baseline(baseline: Baseline, figures: Mapping[str, Any]) -> Line:
     return Line(
         system=baseline.name,
         name=baseline.title,
@@ -535,7 +547,7 @@ def _of_baseline(baseline: Baseline, marks: Sequence[Marks], facts: TableFacts) 
         guarantee=baseline.promise.short,
         lasting=True,
         privacy=baseline.promise,
-        **_figures(marks, facts),
+        **figures,
     )
 
 

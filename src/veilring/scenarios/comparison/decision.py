@@ -6,7 +6,7 @@ their noise. Each line is therefore compared with the best one, split by split, 
 the least trust, then for the least ε and δ, then for the fewest bytes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from math import ceil, inf
@@ -34,6 +34,10 @@ CANNOT: Final = (
     " on the results, as long as the stated trust holds. An ε for each report, stream, batch or"
     " release is a different guarantee, and each further report, stream, batch or release adds to"
     " it. A bound with a δ may be exceeded, with a probability of about δ; a pure one never is."
+)
+_REPLACED: Final = (
+    "Where ε is for an added or removed row or record, the content of one that is known to be there"
+    " has up to 2·ε."
 )
 _BEST: Final = (
     "The best line is the private one that loses least to the pooled classifier, on the same"
@@ -113,6 +117,7 @@ class Decision:
         tolerance: The loss to the best line that still counts as equal.
         standings: All private lines that count, in the order in which the rule prefers them.
         says: The decision in sentences: the line to use first.
+        cannot: How the guarantees of the lines differ, so that an ε is not compared with another.
     """
 
     pick: Standing | None
@@ -167,6 +172,13 @@ def decide(lines: Sequence[Line], tolerance: float, wording: Wording = OF_CLASSE
         tolerance: The loss of accuracy to the best line that is acceptable, such as 0.02.
     """
     counted = {line.key: line for line in lines if _counts(line)}
+    decision = _decide(lines, counted, tolerance, wording)
+    return replace(decision, cannot=" ".join([CANNOT, *_adjacencies(counted.values())]))
+
+
+def _decide(
+    lines: Sequence[Line], counted: Mapping[Key, Line], tolerance: float, wording: Wording
+) -> Decision:
     majority = find_line(lines, MAJORITY)
     best = min(
         counted.values(), key=lambda line: (line.loss.mean, *_preference(line)), default=None
@@ -186,6 +198,17 @@ def decide(lines: Sequence[Line], tolerance: float, wording: Wording = OF_CLASSE
     line = counted[pick.key]
     use = _use(decision, line, best, find_line(lines, POOLED), wording)
     return replace(decision, says=(use, *_besides(decision, line, counted)))
+
+
+def _adjacencies(lines: Iterable[Line]) -> Iterator[str]:
+    """Yield what ε is for in which systems, unless that is the same in all of them."""
+    found = dict[str, dict[str, str]]()
+    for line in lines:
+        if line.privacy is not None and line.epsilon is not None:
+            found.setdefault(line.privacy.adjacency, {}).setdefault(line.system, line.name)
+    if len(found) > 1:
+        each = (f"{adjacency} ({'; '.join(names.values())})" for adjacency, names in found.items())
+        yield f"The adjacency of ε differs: {', '.join(each)}. {_REPLACED}"
 
 
 def _counts(line: Line) -> bool:

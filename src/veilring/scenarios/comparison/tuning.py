@@ -108,6 +108,13 @@ class SystemAt:
         """Whether all held-out rows are queried, because further queries cost no privacy."""
         return self.system.is_lasting or not self.system.is_bounded()
 
+    def repeats(self, other: "SystemAt", public: Facts) -> bool:
+        """Return whether another form has the same ε and, by public facts, the same guarantee."""
+        (name, _, epsilon), (other_name, _, other_epsilon) = self.key, other.key
+        if (name, epsilon) != (other_name, other_epsilon):
+            return False
+        return self.system.promise_about(public) == other.system.promise_about(public)
+
     def score(self, split: DealtSplit, question: Question) -> Scored:
         """Label batch by batch, each under the whole ε of the system.
 
