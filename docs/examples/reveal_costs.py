@@ -7,7 +7,7 @@ import numpy as np
 import veilring as vr
 from veilring import Cluster, Constant, Facts, LinkModel, Run, Simulated, Topology, simulation
 from veilring.data.table import scale_to_unit
-from veilring.protocols.ranksearch.parameters import Reveal
+from veilring.protocols.ranksearch import Reveal
 from veilring.protocols.ranksearch.roles import SearchAnswer
 
 LATENCY: Final = 0.02
