@@ -17,7 +17,7 @@ from veilring.deployment.aggregators import BatchTotal, Totals, VerifiedSumTerms
 from veilring.deployment.collector import estimate_from
 from veilring.deployment.questionnaire import Form, Questionnaire
 from veilring.deployment.survey import SurveyTerms
-from veilring.errors import ScenarioError
+from veilring.errors import InputError, ScenarioError
 from veilring.privacy.noise import discrete_laplace
 from veilring.protocols.ldp.algorithm.survey import answer, tally_reports
 from veilring.protocols.prio.release import half_width, noise_of
@@ -52,6 +52,48 @@ def test_a_report_has_a_bit_for_each_answer(tmp_path: Path) -> None:
     again = Form.of_terms(task.terms)
     assert again is not None
     assert again.entries == form.entries
+
+
+GIVEN: dict[str, Any] = {
+    "travel": "By bike",
+    "reasons": ["It is fast", "It is clean"],
+    "student": "yes",
+    "distance": 19,
+}
+
+
+def test_answers_make_a_measurement(tmp_path: Path) -> None:
+    """Each answer is the bit of its entry; the only answer to one question is its place."""
+    form = loaded(tmp_path)
+    bits = form.measurement(GIVEN)
+    assert isinstance(bits, list)
+    chosen = [entry.answer for entry, bit in zip(form.entries, bits, strict=True) if bit]
+    assert chosen == ["By bike", "It is fast", "It is clean", "yes", "10 to 20"]
+    assert form.measurement(GIVEN | {"reasons": [], "distance": 50})[-1] == 1  # type: ignore[index]  # a vector
+    assert asked().measurement({"colour": "blue"}) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"travel": "By boat"},
+        {"travel": ["By bike"]},
+        {"reasons": ["It is fast", "It is cheap", "It is clean"]},
+        {"reasons": ["It is fast", "It is fast"]},
+        {"reasons": "It is fast"},
+        {"distance": 50.5},
+        {"distance": "12,5"},
+        {"distance": float("nan")},
+        {"other": "yes"},
+    ],
+)
+def test_answers_that_nobody_can_give_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """The error names the question, and does not repeat the answer."""
+    with pytest.raises(InputError) as caught:
+        loaded(tmp_path).measurement(GIVEN | wrong)
+    (name,) = wrong
+    assert caught.value.field == ("answers" if name == "other" else f"questions.{name}")
+    assert "By boat" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["single-choice", "yes-no", "number"])

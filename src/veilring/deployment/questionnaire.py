@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
@@ -19,6 +20,7 @@ from veilring.config import Section, read_toml, require_key, require_key_that, s
 from veilring.data.cells import Words
 from veilring.data.columns import FeatureTerms, require_different
 from veilring.deployment.survey import FREQUENCY_BINS, MINIMUM_REPORTS, SurveySection, name_bins
+from veilring.privacy.checks import require_that
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.prio.task import Vdaf
 
@@ -100,6 +102,25 @@ class Question(Section):
         """The largest number of answers that a person may choose."""
         return (self.most or len(self.answers)) if self.kind == "multiple-choice" else 1
 
+    def choices(self, given: Any, bins: int) -> tuple[int, ...]:  # noqa: ANN401  (checked here)
+        """Return the places of a person's answers among the options.
+
+        Raises:
+            InputError: If the answer is not one that people may give.
+        """
+        key, options = f"questions.{self.name}", self.options(bins)
+        if self.kind == "number":
+            low, high = self.range
+            fits = isinstance(given, int | float) and low <= given <= high
+            require_that(fits, key, f"an answer is a number from {low:g} to {high:g}")
+            return (min(math.floor((given - low) / (high - low) * bins), bins - 1),)
+        chosen = list(given) if self.kind == "multiple-choice" else [given]
+        fits = all(each in options for each in chosen) and len(set(chosen)) == len(chosen)
+        most = f"at most {self.weight}" if self.kind == "multiple-choice" else "one"
+        said = f"a person answers with {most} of {', '.join(options)}"
+        require_that(fits and len(chosen) <= self.weight, key, said)
+        return tuple(map(options.index, chosen))
+
     @property
     def columns(self) -> tuple[FeatureTerms, ...]:
         """The columns of a file with people's answers: of a multiple choice, one an answer."""
@@ -144,6 +165,33 @@ class Form(Section):
             for each in self.questions
             for answer in each.options(self.bins)
         )
+
+    @cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """The place of the first answer to each question among all entries."""
+        sizes = (len(each.options(self.bins)) for each in self.questions)
+        return tuple(accumulate(sizes, initial=0))[:-1]
+
+    def measurement(self, answers: Mapping[str, Any]) -> int | list[int]:
+        """Return the measurement of a person's report, as the page makes it.
+
+        It is the place of the only answer, or one bit for each entry.
+
+        Args:
+            answers: By the name of each question, the text of an answer, a list of texts for a
+                `multiple-choice`, or a number.
+
+        Raises:
+            InputError: If an answer is missing, or is not one that people may give.
+        """
+        names = [each.name for each in self.questions]
+        said = f"the questions are {', '.join(names)}; answer all of them, and no others"
+        require_that(set(answers) == set(names), "answers", said)
+        bits = [0] * len(self.entries)
+        for first, each in zip(self.firsts, self.questions, strict=True):
+            for place in each.choices(answers[each.name], self.bins):
+                bits[first + place] = 1
+        return bits.index(1) if self.vdaf.kind == "histogram" else bits
 
     @property
     def norm(self) -> int:

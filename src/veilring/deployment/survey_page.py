@@ -70,10 +70,8 @@ def render_page(task: Task, client: bytes) -> str:
         )
     parts = resources.files(__package__) / "templates"
     script = (parts / "survey.js").read_text("utf-8")
-    first, questions = 0, []
-    for number, each in enumerate(form.questions):
-        questions.append(_fieldset(each, number, first, form.bins))
-        first += len(each.options(form.bins))
+    placed = enumerate(zip(form.questions, form.firsts, strict=True))
+    questions = [_fieldset(each, number, first, form.bins) for number, (each, first) in placed]
     return _Page((parts / "survey.html").read_text("utf-8")).substitute(
         script_hash=_hash(script.encode()),
         origins=escape(" ".join(map(_origin, (task.leader, task.helper)))),
