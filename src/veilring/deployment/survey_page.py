@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from veilring.deployment.config import VERIFIED_SUM
 from veilring.deployment.questionnaire import Form, Question
 from veilring.errors import InputError
+from veilring.privacy.checks import require
 from veilring.protocols.prio.release import promise_of
 from veilring.protocols.prio.task import Task
 
@@ -24,6 +25,9 @@ PAGE: Final = "index.html"
 """The name of the page in its folder."""
 CLIENT: Final = "dap.js"
 """The name of the client's copy beside the page."""
+_BUNDLE: Final = "`dist/browser.js` of the package `@divviup/dap`"
+_USED: Final = (b"divviup", b"dap", b"Task", b"generateReport", b"sendReport")
+"""The names that the page uses of the client."""
 
 
 class _Page(Template):
@@ -39,13 +43,21 @@ def write_page(task: Task, client: Path, folder: Path) -> None:
         client: The bundle for browsers of the package `@divviup/dap`.
 
     Raises:
-        InputError: If the task has no questions, the client cannot be read, or the folder exists.
+        InputError: If the task has no questions, the client cannot be read or is another file, or
+            the folder exists.
     """
     try:
         code = client.read_bytes()
     except OSError as error:
-        allowed = f"`dist/browser.js` of the package `@divviup/dap` ({error.strerror})"
+        allowed = f"{_BUNDLE} ({error.strerror})"
         raise InputError("--client", client, allowed) from error
+    is_script = not code.lstrip().startswith((b"{", b"[", b"<"))
+    require(
+        is_script and all(name in code for name in _USED),
+        "--client",
+        client,
+        f"{_BUNDLE}, as it is",
+    )
     page = render_page(task, code)
     try:
         folder.mkdir(parents=True)
@@ -81,7 +93,7 @@ def render_page(task: Task, client: bytes) -> str:
         task=escape(task.encoded.decode()),
         questions="\n".join(questions),
         protection=escape(_protection(task)),
-        promise=escape(promise_of(task).paragraph(VERIFIED_SUM)),
+        promise=escape(promise_of(task).paragraph(VERIFIED_SUM).replace("`", "")),  # marks of code
         script=script,
     )
 
@@ -103,12 +115,14 @@ def _fieldset(question: Question, number: int, first: int, bins: int) -> str:
     """
     name, hint, mark = f"q{number}", "", ""
     if question.kind == "number":
-        low, high = question.range
+        low, high = (f"{each:.15g}" for each in question.range)
         unit = f" {question.unit}" if question.unit else ""
-        hint = f"A number from {low:g} to {high:g}{unit}."
+        hint = f"A number from {low} to {high}{unit}."
+        keys = "text" if low.startswith("-") else "decimal"  # phones' keys for numbers have no sign
         fields = (
-            f'<label><input type="number" name="{name}" min="{low:g}" max="{high:g}" step="any"'
-            f' required data-first="{first}" data-bins="{bins}">'
+            f'<label><input type="text" inputmode="{keys}" autocomplete="off" name="{name}"'
+            f' required data-low="{low}" data-high="{high}" data-first="{first}"'
+            f' data-bins="{bins}">'
             f"<span>{escape(question.unit) or 'your answer'}</span></label>"
         )
     else:
