@@ -234,7 +234,7 @@ def test_estimates_are_written_as_a_table_and_a_chart(tmp_path: Path) -> None:
     show_estimates(found, json=False, out=table, plot=charts[0])
     show_estimates(found, json=True, plot=charts[1])
     lines = table.read_text().splitlines()
-    assert lines[0] == "of,value,within,estimate,low,high,clients"
+    assert lines[0] == "column,value,estimate,low,high,reports,interval"
     assert [line.split(",")[1] for line in lines[1:]] == ["red", "green", "blue"]
     text = charts[0].read_text()
     assert text == charts[1].read_text()

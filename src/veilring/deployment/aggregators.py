@@ -444,6 +444,12 @@ class Totals(NamedTuple):
     confidence: float
 
     @property
+    def texts(self) -> dict[str, str]:
+        """The text of each question by its name, if the task has questions."""
+        form = Form.of_terms(self.task.terms)
+        return {} if form is None else {each.name: each.text for each in form.questions}
+
+    @property
     def estimates(self) -> tuple[EstimatedNumber, ...]:
         """The share of people with each answer, over all batches; none without questions.
 

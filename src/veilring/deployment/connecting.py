@@ -201,7 +201,7 @@ class Server:
         Read the files again when that is requested.
         """
         has_next = self._has_next_key
-        status = Status(self.config.role, endpoint, totals, self.clock, has_next, reports)
+        status = Status(self.config.role, endpoint, totals, self.clock, has_next, reports=reports)
         tasks = [asyncio.create_task(keep_warning(endpoint, self._log, self.clock))]
         if reloads := Reloads.current.get():
             tasks.append(asyncio.create_task(self._keep_reloading(reloads, endpoint, status)))

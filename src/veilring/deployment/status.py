@@ -107,6 +107,7 @@ class Status:
         totals: ReadTotals | None,
         clock: Clock,
         has_next_key: Callable[[], bool],
+        *,
         reports: ReadReports | None = None,
     ) -> None:
         self._reports = reports

@@ -12,7 +12,7 @@ from veilring.privacy.accounting import PureDP, PureSteps
 from veilring.privacy.checks import require
 from veilring.privacy.noise import discrete_laplace_tail
 from veilring.protocols.ldp.algorithm.oracles import recommend_oracle
-from veilring.protocols.prio.release import AGGREGATORS
+from veilring.protocols.prio.algorithm.parameters import AGGREGATORS
 from veilring.protocols.release.algorithm.noise import Trust
 
 NOBODY, AGGREGATED = get_args(Trusted)
