@@ -265,3 +265,41 @@ def test_a_plan_is_shown_as_json(tmp_path: Path) -> None:
         *("nobody", "one of two aggregators", "the collector")
     ]
     assert document["repeated"][0]["basic"] == 12.0
+
+
+def test_errors_name_a_question_by_its_name(tmp_path: Path) -> None:
+    """A question without a name has its number."""
+    text = QUESTIONS.replace('"multiple-choice"', '"several"') + "[[questions]]\ntext = '?'\n"
+    with pytest.raises(ScenarioError) as caught:
+        loaded(tmp_path, text)
+    error = caught.value
+    assert [error.field, *(each.field for each in error.others)] == [
+        *("questions.reasons.kind", "questions.4.name")
+    ]
+
+
+def test_a_survey_without_an_end_is_warned_of(tmp_path: Path) -> None:
+    """A survey that has ended is refused; with noise of people's own, nobody stays uncounted."""
+    assert "the last people, fewer than 60, are never counted" in asked(minimum=60).warn(0.0)
+    assert not asked(trust="nobody").warn(0.0)
+    form = loaded(tmp_path, f"closes = 2030-01-31T00:00:00Z\n{QUESTIONS}")
+    assert form.closes is not None
+    end = form.closes.timestamp()
+    assert not form.warn(end - 1)
+    with pytest.raises(ScenarioError, match=r"closes is .*; allowed: a time in the future"):
+        form.warn(end)
+    (tmp_path / "past.toml").write_text(f"closes = 2020-01-31T00:00:00Z\n{QUESTIONS}")
+    for words in (("survey", "plan"), ("deploy", "questionnaire", "--out", tmp_path / "none")):
+        assert "a time in the future" in call(*words, tmp_path / "past.toml", code=2).stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_page_is_made_of_the_terms_of_two_aggregators(tmp_path: Path) -> None:
+    """Questions, and the terms of a collection, are refused with what to give instead."""
+    path, folder = tmp_path / "questions.toml", tmp_path / "survey"
+    path.write_text(tomli_w.dumps(ONE | {"trust": "nobody"}))
+    call("deploy", "questionnaire", path, "--out", folder)
+    page = ("survey", "page", "--client", path, "--out", tmp_path / "site")
+    assert "give the file terms.toml" in call(*page, path, code=2).stderr
+    shown = call(*page, folder / "terms.toml", code=2).stderr
+    assert "a page needs two aggregators, and these terms are of ldp-bayes" in shown

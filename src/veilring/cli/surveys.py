@@ -163,7 +163,7 @@ class _Said(NamedTuple):
 
     Attributes:
         names: The headers of the columns that say what is estimated.
-        interval: What the intervals are.
+        interval: The name of the intervals.
         are_shares: Whether all estimates are shares.
         panels: The titles of panels in a chart, if they are not the names of columns.
     """
@@ -311,7 +311,7 @@ def _none_yet(found: "Totals") -> str:
 
 
 def _rest(found: "Totals") -> str:
-    """Return what becomes of the reports that are in no total."""
+    """Return whether the reports that are in no total will count."""
     waiting = "`veilring status` of the leader shows the number of reports that wait"
     if found.task.closes is None or found.task.epsilon is None:
         why = "the terms have no `closes`" if found.task.closes is None else "totals are exact"

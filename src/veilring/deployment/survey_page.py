@@ -14,7 +14,9 @@ from string import Template
 from typing import Final
 from urllib.parse import urlsplit
 
-from veilring.deployment.config import VERIFIED_SUM
+from veilring.config import require_key_that
+from veilring.deployment.aggregators import VerifiedSumTerms
+from veilring.deployment.config import VERIFIED_SUM, read_terms
 from veilring.deployment.questionnaire import Form, Question
 from veilring.errors import InputError
 from veilring.privacy.checks import require
@@ -34,6 +36,21 @@ class _Page(Template):
     """A page with places to fill, such as `%%title`."""
 
     delimiter = "%%"
+
+
+def load_task(terms: Path) -> Task:
+    """Return the task in a file of terms.
+
+    Raises:
+        ScenarioError: If the file cannot be read, or has no terms of two aggregators.
+    """
+    tables = read_terms(terms)
+    said = "these are the questions; give the file terms.toml that `veilring deploy` makes of them"
+    require_key_that("questions" not in tables, "questions", said)
+    name = (tables.get("protocol") or {}).get("name", VERIFIED_SUM)
+    said = f"a page needs two aggregators, and these terms are of {name}"
+    require_key_that(name == VERIFIED_SUM, "protocol.name", said)
+    return VerifiedSumTerms.of(**tables).checked().task
 
 
 def write_page(task: Task, client: Path, folder: Path) -> None:
