@@ -17,7 +17,7 @@ from veilring.deployment.aggregators import BatchTotal, Totals, VerifiedSumTerms
 from veilring.deployment.collector import estimate_from
 from veilring.deployment.questionnaire import Form, Questionnaire
 from veilring.deployment.survey import SurveyTerms
-from veilring.errors import ScenarioError
+from veilring.errors import InputError, ScenarioError
 from veilring.privacy.noise import discrete_laplace
 from veilring.protocols.ldp.algorithm.survey import answer, tally_reports
 from veilring.protocols.prio.release import half_width, noise_of
@@ -52,6 +52,48 @@ def test_a_report_has_a_bit_for_each_answer(tmp_path: Path) -> None:
     again = Form.of_terms(task.terms)
     assert again is not None
     assert again.entries == form.entries
+
+
+GIVEN: dict[str, Any] = {
+    "travel": "By bike",
+    "reasons": ["It is fast", "It is clean"],
+    "student": "yes",
+    "distance": 19,
+}
+
+
+def test_answers_make_a_measurement(tmp_path: Path) -> None:
+    """Each answer is the bit of its entry; the only answer to one question is its place."""
+    form = loaded(tmp_path)
+    bits = form.measurement(GIVEN)
+    assert isinstance(bits, list)
+    chosen = [entry.answer for entry, bit in zip(form.entries, bits, strict=True) if bit]
+    assert chosen == ["By bike", "It is fast", "It is clean", "yes", "10 to 20"]
+    assert form.measurement(GIVEN | {"reasons": [], "distance": 50})[-1] == 1  # type: ignore[index]  # a vector
+    assert asked().measurement({"colour": "blue"}) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"travel": "By boat"},
+        {"travel": ["By bike"]},
+        {"reasons": ["It is fast", "It is cheap", "It is clean"]},
+        {"reasons": ["It is fast", "It is fast"]},
+        {"reasons": "It is fast"},
+        {"distance": 50.5},
+        {"distance": "12,5"},
+        {"distance": float("nan")},
+        {"other": "yes"},
+    ],
+)
+def test_answers_that_nobody_can_give_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """The error names the question, and does not repeat the answer."""
+    with pytest.raises(InputError) as caught:
+        loaded(tmp_path).measurement(GIVEN | wrong)
+    (name,) = wrong
+    assert caught.value.field == ("answers" if name == "other" else f"questions.{name}")
+    assert "By boat" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["single-choice", "yes-no", "number"])
@@ -192,7 +234,7 @@ def test_estimates_are_written_as_a_table_and_a_chart(tmp_path: Path) -> None:
     show_estimates(found, json=False, out=table, plot=charts[0])
     show_estimates(found, json=True, plot=charts[1])
     lines = table.read_text().splitlines()
-    assert lines[0] == "of,value,within,estimate,low,high,clients"
+    assert lines[0] == "column,value,estimate,low,high,reports,interval"
     assert [line.split(",")[1] for line in lines[1:]] == ["red", "green", "blue"]
     text = charts[0].read_text()
     assert text == charts[1].read_text()
@@ -223,3 +265,41 @@ def test_a_plan_is_shown_as_json(tmp_path: Path) -> None:
         *("nobody", "one of two aggregators", "the collector")
     ]
     assert document["repeated"][0]["basic"] == 12.0
+
+
+def test_errors_name_a_question_by_its_name(tmp_path: Path) -> None:
+    """A question without a name has its number."""
+    text = QUESTIONS.replace('"multiple-choice"', '"several"') + "[[questions]]\ntext = '?'\n"
+    with pytest.raises(ScenarioError) as caught:
+        loaded(tmp_path, text)
+    error = caught.value
+    assert [error.field, *(each.field for each in error.others)] == [
+        *("questions.reasons.kind", "questions.4.name")
+    ]
+
+
+def test_a_survey_without_an_end_is_warned_of(tmp_path: Path) -> None:
+    """A survey that has ended is refused; with noise of people's own, nobody stays uncounted."""
+    assert "the last people, fewer than 60, are never counted" in asked(minimum=60).warn(0.0)
+    assert not asked(trust="nobody").warn(0.0)
+    form = loaded(tmp_path, f"closes = 2030-01-31T00:00:00Z\n{QUESTIONS}")
+    assert form.closes is not None
+    end = form.closes.timestamp()
+    assert not form.warn(end - 1)
+    with pytest.raises(ScenarioError, match=r"closes is .*; allowed: a time in the future"):
+        form.warn(end)
+    (tmp_path / "past.toml").write_text(f"closes = 2020-01-31T00:00:00Z\n{QUESTIONS}")
+    for words in (("survey", "plan"), ("deploy", "questionnaire", "--out", tmp_path / "none")):
+        assert "a time in the future" in call(*words, tmp_path / "past.toml", code=2).stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_page_is_made_of_the_terms_of_two_aggregators(tmp_path: Path) -> None:
+    """Questions, and the terms of a collection, are refused with what to give instead."""
+    path, folder = tmp_path / "questions.toml", tmp_path / "survey"
+    path.write_text(tomli_w.dumps(ONE | {"trust": "nobody"}))
+    call("deploy", "questionnaire", path, "--out", folder)
+    page = ("survey", "page", "--client", path, "--out", tmp_path / "site")
+    assert "give the file terms.toml" in call(*page, path, code=2).stderr
+    shown = call(*page, folder / "terms.toml", code=2).stderr
+    assert "a page needs two aggregators, and these terms are of ldp-bayes" in shown

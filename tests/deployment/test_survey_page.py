@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +26,14 @@ from veilring.deployment.questionnaire import Form, Questionnaire
 from veilring.deployment.survey_page import CLIENT, PAGE, render_page, write_page
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.prio import uploads
+from veilring.protocols.prio.sealing import Problem, ReportRefused
 from veilring.protocols.prio.store import Added, Upload
+from veilring.protocols.prio.uploads import Door
 
+IDLE: Final = (
+    b"globalThis.divviup = { dap: { Task: class { generateReport() {} sendReport() {} } } };"
+)
+"""A client that sends nothing."""
 NARROW: Final = 320
 CONTRAST_MIN: Final = 4.5
 PRICE: Final = 40.0
@@ -109,7 +116,7 @@ async def shown(
     form: Form, certificate: tuple[Path, Path], trusting: Browser
 ) -> AsyncIterator[Browser]:
     """Return a browser with a page whose client sends nothing."""
-    client = b"globalThis.divviup = { dap: { Task: class {} } };"
+    client = IDLE
     task = make_task(form.vdaf, norm=form.norm, terms=form.task["terms"])
     files = {PAGE: render_page(task, client).encode(), CLIENT: client}
     async with web_site(files, certificate) as url:
@@ -122,7 +129,7 @@ def answer(browser: Browser, *places: int, number: str = "") -> None:
     for place in places:
         browser.click(f"input[value='{place}']")
     if number:
-        browser.click("input[type=number]")
+        browser.click("input[data-bins]")
         write(browser, number)
 
 
@@ -220,6 +227,38 @@ async def test_an_answer_that_was_lost_counts_once(
 
 @needs_browser
 @needs_npm
+@pytest.mark.parametrize("lie", ["outdatedConfig", "reportTooEarly", "invalidMessage"])
+async def test_no_refusal_gets_a_second_report(
+    visit: Visit, trusting: Browser, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    """After a refusal and a reload, the page sends the same bytes, also to a leader that lies."""
+    sent, take = list[bytes](), Door.open
+
+    def refuse(door: Door, report: bytes, now: float) -> Upload:
+        sent.append(report)
+        if len(sent) == 1:
+            raise ReportRefused(Problem(lie), "not now")
+        return take(door, report, now)
+
+    monkeypatch.setattr(Door, "open", refuse)
+    async with visit(asked()) as site:
+        await asyncio.to_thread(answer, trusting, 0)
+        assert not (await asyncio.to_thread(send, trusting)).startswith("Thank you.")
+        url = await asyncio.to_thread(trusting.evaluate, "location.href")
+        await asyncio.to_thread(trusting.open, url, width=PHONE)
+        assert "Send them again" in await asyncio.to_thread(told, trusting)
+        assert trusting.evaluate("document.querySelector('fieldset').disabled")
+        await asyncio.to_thread(
+            trusting.evaluate, "document.querySelector('#status').textContent=''"
+        )
+        assert (await asyncio.to_thread(send, trusting)).startswith("Thank you.")
+        assert site.parties.totals() == ([1, 0, 0], 0)
+    assert len(sent) == 2
+    assert len(set(sent)) == 1
+
+
+@needs_browser
+@needs_npm
 async def test_a_device_without_a_connection_may_send_later(
     visit: Visit, trusting: Browser
 ) -> None:
@@ -284,14 +323,17 @@ async def test_a_deployed_survey_ends_with_a_table(
     files = {each.name: each.read_bytes() for each in (folder / "site").iterdir()}
     deployed = Deployment(folder)
 
-    def shares() -> list[str]:
+    def is_early() -> bool:
+        return "fewer than 2 reports" in deployed.call("estimate", "collector.toml").stdout
+
+    def shares(*, code: int = 0) -> list[str]:
         table = folder / "shares.csv"
-        table.unlink(missing_ok=True)
-        deployed.call("estimate", "collector.toml", "--out", table)
-        return table.read_text().splitlines()[1:]
+        deployed.call("estimate", "collector.toml", "--out", table, code=code)
+        return table.read_text().splitlines()[1:] if table.exists() else []
 
     try:
         await asyncio.to_thread(deployed.serve, *AGGREGATORS)
+        assert await asyncio.to_thread(partial(shares, code=2)) == []
         async with web_site(files, certificate) as url:
             for place in (1, 2):
                 await asyncio.to_thread(trusting.open, f"{url}{PAGE}", width=PHONE)
@@ -299,14 +341,15 @@ async def test_a_deployed_survey_ends_with_a_table(
                     await asyncio.to_thread(trusting.click, "#another")
                 await asyncio.to_thread(answer, trusting, place)
                 assert (await asyncio.to_thread(send, trusting)).startswith("Thank you")
-        await asyncio.to_thread(wait_until, lambda: len(shares()) == 3)
-        found = [line.split(",")[1:4:2] for line in await asyncio.to_thread(shares)]
+        await asyncio.to_thread(wait_until, lambda: not is_early())
+        found = [line.split(",")[1:3] for line in await asyncio.to_thread(shares)]
         assert found == [["red", "0.0"], ["green", "0.5"], ["blue", "0.5"]]
         words = ("estimate", "collector.toml", "--plot", folder / "shares.svg")
         shown = (await asyncio.to_thread(deployed.call, *words)).stdout
         assert "One: 2 people, epsilon 40" in shown
+        assert "the last ones, below 2, never count: the terms have no `closes`" in shown
         assert "0.5000 to 0.5000" in shown
-        assert (folder / "shares.svg").exists()
+        assert ">Which?<" in (folder / "shares.svg").read_text()
         deployed.end_in_order()
     finally:
         deployed.kill()
@@ -358,6 +401,33 @@ async def test_too_many_answers_are_not_sent(shown: Browser) -> None:
     assert shown.evaluate(is_valid)
 
 
+@needs_browser
+async def test_the_page_measures_as_the_form_does(form: Form, shown: Browser) -> None:
+    """The bits of a page are those that `Form.measurement` makes of the same answers."""
+    answer(shown, 2, 3, 5, 7, number="19")
+    given = {"travel": "By car", "reasons": ["It is fast", "It is clean"], "student": "no"}
+    for number in ("0", "9.99", "10", "29,9", "49.9999", "50"):
+        shown.evaluate(f"document.querySelector('input[data-bins]').value = '{number}'")
+        value = float(number.replace(",", "."))
+        assert shown.evaluate("measure()") == form.measurement(given | {"distance": value}), number
+
+
+@needs_browser
+async def test_a_decimal_comma_is_read_or_refused(shown: Browser) -> None:
+    """A comma is a point; three digits after either could be thousands, and are refused."""
+    shown.click("input[data-bins]")
+    message = "document.querySelector('input[data-bins]').validationMessage"
+    write(shown, "12,5")
+    assert shown.evaluate(message) == ""
+    assert shown.evaluate("read(document.querySelector('input[data-bins]')).value") == 12.5
+    write(shown, "00")
+    assert shown.evaluate(message) == "Write 12500, or 12.5000: 12,500 can be either."
+    for text, said in (("1,2,5", "such as 12"), ("51", "from 0 to 50"), ("ten", "such as 12")):
+        shown.evaluate("document.querySelector('input[data-bins]').value = ''")
+        write(shown, text)
+        assert said in shown.evaluate(message)
+
+
 def test_the_page_has_the_task_and_its_promise(form: Form) -> None:
     """It contains the canonical task, runs only its own script and the client, and names the ε."""
     task = make_task(form.vdaf, norm=form.norm, epsilon=0.75, terms=form.task["terms"])
@@ -369,6 +439,7 @@ def test_the_page_has_the_task_and_its_promise(form: Form) -> None:
     assert "ε = 0.75 for all your answers together" in text
     assert "connect-src https://leader.example https://helper.example" in text
     assert "%%" not in text
+    assert "`" not in text.partition("<script>")[0]
     exact = render_page(task.model_copy(update={"epsilon": None}), b"client")
     assert "exact totals" in exact
 
@@ -376,12 +447,17 @@ def test_the_page_has_the_task_and_its_promise(form: Form) -> None:
 def test_a_page_needs_questions_and_a_client(form: Form, tmp_path: Path) -> None:
     """Without either, or into an existing folder, nothing is written."""
     code = tmp_path / "client.js"
-    code.write_text("")
+    code.write_bytes(IDLE)
     with pytest.raises(InputError, match="has no questions"):
         write_page(make_task(), code, tmp_path / "site")
     task = make_task(form.vdaf, norm=form.norm, terms=form.task["terms"])
     with pytest.raises(InputError, match=r"dist/browser\.js"):
         write_page(task, tmp_path / "none.js", tmp_path / "site")
+    for wrong in ('{"generateReport sendReport": "divviup.dap.Task"}', "export class Task {}", ""):
+        other = tmp_path / "other.js"
+        other.write_text(wrong)
+        with pytest.raises(InputError, match="--client"):
+            write_page(task, other, tmp_path / "site")
     assert not (tmp_path / "site").exists()
     write_page(task, code, tmp_path / "site")
     assert sorted(each.name for each in (tmp_path / "site").iterdir()) == [CLIENT, PAGE]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -112,7 +113,9 @@ def test_a_deployed_sum_counts_and_remembers(deploy: Deploy) -> None:
     assert "setosa" in shown
     assert [deployed.totals(name).spent for name in AGGREGATORS] == [2 * PRICE] * 2
     for name in AGGREGATORS:
-        assert f"{name} is ready" in deployed.call("status", f"{name}.toml").stdout
+        said = deployed.call("status", f"{name}.toml").stdout
+        assert f"{name} is ready" in said
+        assert re.search(r"reports +not verified 0, verified 1, in batches 6, refused 0", said)
         charged = [each for each in deployed.trail(name, "admitted") if each["charged"]]
         assert len(charged) == 2
     deployed.end_in_order()

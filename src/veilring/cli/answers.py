@@ -27,7 +27,7 @@ def or_stdin(path: Path) -> Path:
 def require_new(out: Path | None, option: str = "--out") -> None:
     """Refuse an output file that exists already, before any query is sent."""
     if out is not None and out.exists():
-        raise InputError(option, out, "a file that does not exist yet")
+        raise InputError(option, out, "a file that does not exist yet; move the old one away")
 
 
 def as_csv(columns: Mapping[str, Sequence[object]]) -> str:

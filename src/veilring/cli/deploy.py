@@ -190,8 +190,8 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
         to = NewDeployment(given["out"], given.get("seed", 0), given["port"], settings)
         _print_commands(given["out"], made.write(source, to), compose=given["compose"])
 
-    metavar = "SOURCE" if reads_table else "PLACES"
-    options = [_parameter("source", str, typer.Argument(help=example.source, metavar=metavar))]
+    argument = typer.Argument(help=example.source, metavar=example.metavar)
+    options = [_parameter("source", str, argument)]
     if reads_table:
         options += [
             _parameter("label", LabelColumn, default=None),

@@ -170,6 +170,8 @@ def _show(status: "StatusReport") -> None:
     soonest = sorted(status["certificate_days"].items(), key=lambda each: each[1])
     more = f" and {len(soonest) - _NAMES_SHOWN:,} more" if len(soonest) > _NAMES_SHOWN else ""
     typer.echo(f"certificates  days left: {_listed(dict(soonest[:_NAMES_SHOWN]))}{more}")
+    if status["reports"] is not None:
+        typer.echo(f"reports       {_listed(status['reports'])}")
     if previous := status["previous_key_days"]:
         typer.echo(f"previous keys days left: {_listed(previous)}")
     if status["reload_error"]:

@@ -1,5 +1,6 @@
 """`veilring survey`: the page on which people answer, and the number of people that are needed."""
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -9,6 +10,12 @@ import typer
 from veilring.cli.options import AsJson, NewFolder, group_of
 
 _EPSILONS: Final = (0.5, 1.0, 2.0)
+_NEIGHBOURS: Final = (
+    "With nobody trusted, epsilon holds for any two answers of a person. Otherwise it holds for\n"
+    "whether the person answers; an exchanged answer costs up to twice as much, so compare\n"
+    "nobody at epsilon with the others at epsilon / 2.\n"
+)
+"""How to compare the rows of a plan fairly."""
 
 survey_app = group_of("Plan a survey, and write the page on which people answer.")
 
@@ -37,10 +44,9 @@ def page_command(
             --client node_modules/@divviup/dap/dist/browser.js --out site
         python -m http.server --bind 127.0.0.1 --directory site
     """
-    from veilring.deployment.aggregators import VerifiedSumTerms
-    from veilring.deployment.survey_page import PAGE, write_page
+    from veilring.deployment.survey_page import PAGE, load_task, write_page
 
-    write_page(VerifiedSumTerms.load(terms).task, client, out)
+    write_page(load_task(terms), client, out)
     typer.echo(f"page: {out / PAGE}")
 
 
@@ -88,6 +94,8 @@ def plan_command(
     from veilring.deployment.survey_plan import people_needed, repeat_survey
 
     asked = Questionnaire.load(questions)
+    if warning := asked.warn(time.time()):
+        typer.echo(warning, err=True)
     epsilons = sorted({*(epsilon or (*_EPSILONS, asked.epsilon))})
     needs = [
         need for each in epsilons for need in people_needed(asked, each, points / 100, confidence)
@@ -111,6 +119,7 @@ def plan_command(
         ("people trust", "epsilon", "for the noise", "as a sample"),
         [(n.trust, f"{n.epsilon:g}", f"{n.people:,}", f"{n.sampled:,}") for n in needs],
     )
+    typer.echo(_NEIGHBOURS)
     _print_table(
         f"Epsilon of {times:,} surveys with the same person",
         ("epsilon", "sum", f"delta = {delta:g}"),

@@ -1,5 +1,6 @@
 """`veilring estimate`, `export`, `tally`, `oracles`: the reports of a survey; and `classify`."""
 
+import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -129,14 +130,14 @@ class _Shown(NamedTuple):
     out: Path | None = None
     plot: Path | None = None
 
-    def write(self, lines: "Sequence[EstimatedNumber]", title: str, confidence: float) -> None:
+    def write(self, lines: "Sequence[EstimatedNumber]", title: str, said: "_Said") -> None:
         """Write the files that are wanted."""
         if self.plot is not None:
             from veilring.scenarios.charts import Bar, draw_estimates
 
             bars = [
                 Bar(
-                    each.of,
+                    said.panels.get(each.of, each.of),
                     " ".join(filter(None, (each.value, each.within))),
                     each.estimate,
                     each.low,
@@ -144,19 +145,33 @@ class _Shown(NamedTuple):
                 )
                 for each in lines
             ]
-            draw_estimates(self.plot, bars, title, f"{confidence:.0%} interval")
+            draw_estimates(self.plot, bars, title, said.interval, one_scale=said.are_shares)
         if self.out is not None:
-            from dataclasses import fields
-
-            from veilring.deployment.collector import EstimatedNumber
-
-            names = [each.name for each in fields(EstimatedNumber)]
-            columns = {name: [getattr(line, name) for line in lines] for name in names}
+            fields = dict(zip(said.names, ("of", "value", "within"), strict=False))
+            fields |= {name: name for name in ("estimate", "low", "high")} | {"reports": "clients"}
+            columns = {name: [getattr(each, key) for each in lines] for name, key in fields.items()}
+            columns["interval"] = [said.interval] * len(lines)
             write_answer(as_csv(columns), self.out, "free some space and estimate again")
         if not self.json:
             for what, path in (("table", self.out), ("chart", self.plot)):
                 if path is not None:
                     typer.echo(f"{what}: {path}")
+
+
+class _Said(NamedTuple):
+    """The words of estimates.
+
+    Attributes:
+        names: The headers of the columns that say what is estimated.
+        interval: The name of the intervals.
+        are_shares: Whether all estimates are shares.
+        panels: The titles of panels in a chart, if they are not the names of columns.
+    """
+
+    names: tuple[str, ...]
+    interval: str
+    are_shares: bool = True
+    panels: Mapping[str, str] = {}
 
 
 def show_estimates(found: "Estimates", *, json: bool, **files: Path | None) -> None:
@@ -168,11 +183,17 @@ def show_estimates(found: "Estimates", *, json: bool, **files: Path | None) -> N
     shown = _Shown(json, **files)
     epsilon = found.terms.task.survey.exact_epsilon
     title = f"{found.terms.protocol.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
+    said = _Said(
+        ("column", "value", "class")[: 3 if found.terms.classes else 2],
+        f"{found.confidence:.0%} interval",
+        are_shares=found.terms.protocol.kind in {"frequency", "words"},
+    )
     if shown.json:
         _print_json(found)
     else:
-        _show_table(found, title)
-    shown.write(found.lines, title, found.confidence)
+        _print_lines(found.lines, title, said)
+        _print_remarks(found)
+    shown.write(found.lines, title, said)
 
 
 def _print_json(found: "Estimates") -> None:
@@ -206,33 +227,25 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _print_lines(
-    lines: "Sequence[EstimatedNumber]", title: str, confidence: float, names: tuple[str, ...]
-) -> None:
-    """Print a table of estimates.
-
-    Args:
-        names: The headers of the columns that say what is estimated.
-    """
+def _print_lines(lines: "Sequence[EstimatedNumber]", title: str, said: _Said) -> None:
+    """Print a table of estimates."""
     from rich.table import Table
 
     from veilring.cli.console import make_console
 
     table = Table(title=title, title_justify="left")
-    for name in names:
+    for name in said.names:
         table.add_column(name, overflow="fold")
-    for name in ("estimate", f"{confidence:.0%} interval", "reports"):
+    for name in ("estimate", said.interval, "reports"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         interval = f"{line.low:.4f} to {line.high:.4f}"
         numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
-        table.add_row(*(line.of, line.value, line.within)[: len(names)], *numbers)
+        table.add_row(*(line.of, line.value, line.within)[: len(said.names)], *numbers)
     make_console().print(table, markup=False)
 
 
-def _show_table(found: "Estimates", title: str) -> None:
-    names = ("column", "value", "class")[: 3 if found.terms.classes else 2]
-    _print_lines(found.lines, title, found.confidence, names)
+def _print_remarks(found: "Estimates") -> None:
     if found.members:
         typer.echo(f"stored by member: {_describe_members(found.members)}")
     if found.without:
@@ -261,15 +274,22 @@ def _show_totals(config: Path, confidence: float, shown: _Shown) -> None:
 
     log_to_stderr()
     found: Totals = asyncio.run(perform(load_config(config), "estimate", confidence))
-    lines = found.estimates
-    spent = "exact" if found.task.epsilon is None else f"epsilon {found.task.epsilon:g}"
-    title = f"{found.task.vdaf.kind}, {spent} for each batch"
+    task, lines = found.task, found.estimates
+    spent = "exact" if task.epsilon is None else f"epsilon {task.epsilon:g}"
+    name = str(task.terms.get("title", task.vdaf.kind))
+    if not found.batches and (shown.out or shown.plot):
+        field = "out" if shown.out else "plot"
+        raise InputError.because(f"{name}: {_none_yet(found)}", field=field)
+    said = _Said(
+        ("question", "answer"), f"{confidence:.0%} interval of the noise", panels=found.texts
+    )
+    title = f"{name}, {spent} for each batch"
     if lines:
-        title = f"{found.task.terms['title']}: {lines[0].clients:,} people, {spent}"
+        title = f"{name}: {lines[0].clients:,} people, {spent}"
     if shown.json:
         document = {
-            "task": found.task.name,
-            "epsilon": found.task.epsilon,
+            "task": task.name,
+            "epsilon": task.epsilon,
             "confidence": found.confidence,
             "batches": [each._asdict() for each in found.batches],
             "estimates": _as_objects(lines),
@@ -277,12 +297,27 @@ def _show_totals(config: Path, confidence: float, shown: _Shown) -> None:
         typer.echo(dumps(document, indent=2))
     else:
         if lines:
-            _print_lines(lines, title, confidence, ("question", "answer"))
-        else:
+            _print_lines(lines, title, said)
+        elif found.batches:
             _print_batches(found, title)
-        if not found.batches:
-            typer.echo(f"no batch of {found.task.minimum:,} reports is closed yet")
-    shown.write(lines, title, confidence)
+        else:
+            typer.echo(f"{name}: {_none_yet(found)}")
+        typer.echo(_rest(found))
+    shown.write(lines, title, said)
+
+
+def _none_yet(found: "Totals") -> str:
+    return f"fewer than {found.task.minimum:,} reports are verified, so that there is no total yet"
+
+
+def _rest(found: "Totals") -> str:
+    """Return whether the reports that are in no total will count."""
+    waiting = "`veilring status` of the leader shows the number of reports that wait"
+    if found.task.closes is None or found.task.epsilon is None:
+        why = "the terms have no `closes`" if found.task.closes is None else "totals are exact"
+        return f"{waiting}; the last ones, below {found.task.minimum:,}, never count: {why}"
+    end = dt.datetime.fromtimestamp(found.task.closes, dt.UTC)
+    return f"{waiting}; the last ones count after {end:%Y-%m-%d %H:%M} UTC"
 
 
 def _print_batches(found: "Totals", title: str) -> None:

@@ -351,7 +351,8 @@ async def serve_aggregator(
             offload = await stack.enter_async_context(Threads(1, "shares"))
             intake = await stack.enter_async_context(_clients(start, state.store))
             take_part = partial(_party, start, state, offload=offload, admission=admission)
-            meeting = start.server.meet(start.terms.keys, take_part, state.ledger.totals)
+            told = (state.ledger.totals, state.store.progress)
+            meeting = start.server.meet(start.terms.keys, take_part, *told)
             met, party = await stack.enter_async_context(meeting)
             await _first_end(_take_part(met, party, on_ready), party, intake)
 
@@ -441,6 +442,12 @@ class Totals(NamedTuple):
     task: Task
     batches: tuple[BatchTotal, ...]
     confidence: float
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of each question by its name, if the task has questions."""
+        form = Form.of_terms(self.task.terms)
+        return {} if form is None else {each.name: each.text for each in form.questions}
 
     @property
     def estimates(self) -> tuple[EstimatedNumber, ...]:

@@ -11,7 +11,14 @@ from typing import Final, Protocol, TypeVar
 from veilring.deployment.config import ServerConfig, load_credentials, require_party
 from veilring.deployment.expiry import keep_warning
 from veilring.deployment.reloading import Reloads
-from veilring.deployment.status import STOPPING, Clock, ReadTotals, Status, notify_systemd
+from veilring.deployment.status import (
+    STOPPING,
+    Clock,
+    ReadReports,
+    ReadTotals,
+    Status,
+    notify_systemd,
+)
 from veilring.errors import HandshakeError
 from veilring.nodes.node import Node
 from veilring.nodes.service import Offer, Service
@@ -159,12 +166,14 @@ class Server:
         terms: Mapping[str, str],
         take_part: Callable[[Node], _P],
         totals: ReadTotals | None = None,
+        reports: ReadReports | None = None,
     ) -> AsyncIterator[tuple[Meeting, _P]]:
         """Listen and dial all other parties, and yield a `Meeting` and the participant at once.
 
         Args:
             take_part: Returns the participant of a node, whose services are offered.
             totals: Returns the totals of its ledger, for its status.
+            reports: Returns the number of its reports in each state, likewise.
 
         Raises:
             AddressTaken: If another process is using the address.
@@ -174,7 +183,7 @@ class Server:
         )
         name, limits, log = self.name, self._limits, self._log
         node = Node(endpoint, Streams(), seconds=limits.session, limits=limits)
-        running, participant = self._running(endpoint, totals), take_part(node)
+        running, participant = self._running(endpoint, totals, reports), take_part(node)
         # before the node receives: otherwise it would leave the first requests unanswered
         service = Service(node, participant.offers(), patience=STOP_SECONDS)
         async with node, service, running as status:
@@ -185,13 +194,14 @@ class Server:
 
     @asynccontextmanager
     async def _running(
-        self, endpoint: TlsEndpoint, totals: ReadTotals | None
+        self, endpoint: TlsEndpoint, totals: ReadTotals | None, reports: ReadReports | None = None
     ) -> AsyncIterator[Status]:
         """Warn each day of certificates that will expire, tell the status, and log the end.
 
         Read the files again when that is requested.
         """
-        status = Status(self.config.role, endpoint, totals, self.clock, self._has_next_key)
+        has_next = self._has_next_key
+        status = Status(self.config.role, endpoint, totals, self.clock, has_next, reports=reports)
         tasks = [asyncio.create_task(keep_warning(endpoint, self._log, self.clock))]
         if reloads := Reloads.current.get():
             tasks.append(asyncio.create_task(self._keep_reloading(reloads, endpoint, status)))

@@ -6,6 +6,7 @@ terms are the table's own.
 """
 
 import csv
+import logging
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -44,7 +45,7 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PLACES_REQUEST, Area, PlacesTerms, utm_around
 from veilring.deployment.policy import ANY_K, Policy, Request
 from veilring.deployment.prediction import PredictionTerms, prediction_request
-from veilring.deployment.questionnaire import Question, Questionnaire
+from veilring.deployment.questionnaire import AGGREGATED, Question, Questionnaire
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
@@ -61,6 +62,7 @@ from veilring.randomness import Streams
 from veilring.transport.roster import Member, Roster, make_identity, save_identity
 from veilring.transport.tls import LOOPBACK
 
+_log = logging.getLogger("veilring.deploy")
 TERMS: Final = "terms.toml"
 """The name of the file of the terms."""
 ROSTER: Final = "roster.toml"
@@ -275,6 +277,8 @@ class Example(Section, ABC):
     """The difference of a real deployment, for the command's help."""
     source: ClassVar[str] = "Data set, such as wine, or a path to a .csv file."
     """The source of the rows, for the command's help."""
+    metavar: ClassVar[str] = "SOURCE"
+    """The name of the argument with the source."""
     draws: ClassVar[str] = "Seed of the split."
     """The use of the seed, for the command's help; empty if the example needs no seed."""
     ports: ClassVar[str] = "Port of the server."
@@ -671,6 +675,7 @@ class PlacesExample(Example):
     """
 
     source = "CSV file with latitudes and longitudes."
+    metavar = "PLACES"
     in_production = "In production each party makes its own key (`veilring keys new`)."
     draws = ""
 
@@ -761,6 +766,7 @@ class QuestionnaireExample(Example):
     """
 
     source = "TOML file with the questions."
+    metavar = "QUESTIONS"
     in_production = VerifiedSumExample.in_production
     draws = ""
     ports = VerifiedSumExample.ports
@@ -770,7 +776,9 @@ class QuestionnaireExample(Example):
     @override
     def write(self, source: Path, to: NewDeployment) -> tuple[str, ...]:
         asked = Questionnaire.load(source)
-        if asked.trust != "nobody":
+        if warning := asked.warn(time.time()):
+            _log.warning(warning)
+        if asked.trust == AGGREGATED:
             return _write_sum(asked, self.budget, to)
         terms = SurveyTerms.of(**_overridden(asked.survey_tables, to.settings)).checked()
         name = f"{SURVEY_CLIENT}-0"

@@ -103,6 +103,9 @@ def _metrics(status: StatusReport) -> Iterator[Metric]:
     failed_reload = {"": bool(status["reload_error"])}
     yield metric("reload_failed", "Whether the last reload has changed nothing", failed_reload)
     yield metric("next_key_waits", "Whether a next key is not in use yet", {"": status["next_key"]})
+    if status["reports"] is not None:
+        reports = {**status["reports"]}
+        yield metric("reports", "Reports of clients, by state", reports, "state")
     if budget is not None:
         for what in ("spent", "left"):
             amount, about = {budget["unit"]: budget[what]}, f"Budget {what}"

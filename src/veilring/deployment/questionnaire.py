@@ -5,20 +5,22 @@ report to a collector. If people trust that one of two aggregators is honest, ea
 all questions: it is a vector of bits, one for each possible answer, and one ε covers all of it.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from veilring.config import Section, read_toml, require_key, require_key_that, scenario_error
+from veilring.config import Section, read_tables, require_key, require_key_that, scenario_error
 from veilring.data.cells import Words
 from veilring.data.columns import FeatureTerms, require_different
 from veilring.deployment.survey import FREQUENCY_BINS, MINIMUM_REPORTS, SurveySection, name_bins
+from veilring.errors import ScenarioError
+from veilring.privacy.checks import require_that
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.prio.task import Vdaf
 
@@ -26,6 +28,7 @@ Trusted = Literal["nobody", "one of two aggregators"]
 """The kinds of trust for which a survey can be deployed."""
 TIME_PRECISION: Final = 3600
 """The times of reports are rounded down to hours, which reveal little about a person."""
+NOBODY, AGGREGATED = get_args(Trusted)
 YES_OR_NO: Final = ("yes", "no")
 
 
@@ -100,6 +103,25 @@ class Question(Section):
         """The largest number of answers that a person may choose."""
         return (self.most or len(self.answers)) if self.kind == "multiple-choice" else 1
 
+    def choices(self, given: Any, bins: int) -> tuple[int, ...]:  # noqa: ANN401  (checked here)
+        """Return the places of a person's answers among the options.
+
+        Raises:
+            InputError: If the answer is not one that people may give.
+        """
+        key, options = f"questions.{self.name}", self.options(bins)
+        if self.kind == "number":
+            low, high = self.range
+            fits = isinstance(given, int | float) and low <= given <= high
+            require_that(fits, key, f"an answer is a number from {low:g} to {high:g}")
+            return (min(math.floor((given - low) / (high - low) * bins), bins - 1),)
+        chosen = list(given) if self.kind == "multiple-choice" else [given]
+        fits = all(each in options for each in chosen) and len(set(chosen)) == len(chosen)
+        most = f"at most {self.weight}" if self.kind == "multiple-choice" else "one"
+        said = f"a person answers with {most} of {', '.join(options)}"
+        require_that(fits and len(chosen) <= self.weight, key, said)
+        return tuple(map(options.index, chosen))
+
     @property
     def columns(self) -> tuple[FeatureTerms, ...]:
         """The columns of a file with people's answers: of a multiple choice, one an answer."""
@@ -145,6 +167,33 @@ class Form(Section):
             for answer in each.options(self.bins)
         )
 
+    @cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """The place of the first answer to each question among all entries."""
+        sizes = (len(each.options(self.bins)) for each in self.questions)
+        return tuple(accumulate(sizes, initial=0))[:-1]
+
+    def measurement(self, answers: Mapping[str, Any]) -> int | list[int]:
+        """Return the measurement of a person's report, as the page makes it.
+
+        It is the place of the only answer, or one bit for each entry.
+
+        Args:
+            answers: By the name of each question, the text of an answer, a list of texts for a
+                `multiple-choice`, or a number.
+
+        Raises:
+            InputError: If an answer is missing, or is not one that people may give.
+        """
+        names = [each.name for each in self.questions]
+        said = f"the questions are {', '.join(names)}; answer all of them, and no others"
+        require_that(set(answers) == set(names), "answers", said)
+        bits = [0] * len(self.entries)
+        for first, each in zip(self.firsts, self.questions, strict=True):
+            for place in each.choices(answers[each.name], self.bins):
+                bits[first + place] = 1
+        return bits.index(1) if self.vdaf.kind == "histogram" else bits
+
     @property
     def norm(self) -> int:
         """The largest number of answers of a person: the L1 norm of a report."""
@@ -179,12 +228,35 @@ class Form(Section):
         Raises:
             ScenarioError: If they are no questions of this kind.
         """
-        if "questions" not in terms:
-            return None
+        return cls.of(terms) if "questions" in terms else None
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Any]) -> Self:
+        """Return checked questions of a file's tables; errors name a question by its name.
+
+        Raises:
+            ScenarioError: If a key is wrong.
+        """
         try:
-            return cls.model_validate_json(json.dumps(terms)).checked()
+            return cls.model_validate(tables).checked()
         except ValidationError as error:
-            raise scenario_error(error, cls) from None
+            raised = scenario_error(error, cls)
+        first, *others = (
+            ScenarioError.of(each, _by_name(each.field, tables))
+            for each in (raised, *raised.others)
+        )
+        raise first.with_others(others)
+
+
+def _by_name(key: str, tables: Mapping[str, Any]) -> str:
+    """Return the key of a question with its name in place of its number, if it has one."""
+    table, _, rest = key.partition(".")
+    number, _, part = rest.partition(".")
+    if table != "questions" or not number.isdecimal():
+        return key
+    name = tables["questions"][int(number)]
+    name = name.get("name", number) if isinstance(name, Mapping) else number
+    return f"questions.{name}.{part}".rstrip(".")
 
 
 class Questionnaire(Form):
@@ -212,7 +284,23 @@ class Questionnaire(Form):
         Raises:
             ScenarioError: If the file cannot be read, or a key is wrong.
         """
-        return read_toml(path, cls).checked()
+        return cls.of(read_tables(path))
+
+    def warn(self, now: float) -> str:
+        """Return a warning if people at the end would never be counted.
+
+        Args:
+            now: The time in seconds since 1970 (UTC).
+
+        Raises:
+            ScenarioError: If the survey has ended.
+        """
+        if self.closes is None:
+            waits = f"the last people, fewer than {self.minimum:,}, are never counted; add its end"
+            return f"closes: without it, {waits}" if self.trust == AGGREGATED else ""
+        is_over = self.closes.timestamp() <= now
+        require_key(not is_over, "closes", self.closes.isoformat(), "a time in the future")
+        return ""
 
     @property
     def columns(self) -> tuple[FeatureTerms, ...]:

@@ -40,6 +40,7 @@ _DECIMALS: Final = 3  # of seconds
 
 Clock = Callable[[], dt.datetime]
 ReadTotals = Callable[[], Totals]
+ReadReports = Callable[[], dict[str, int]]
 
 
 class Sessions(TypedDict):
@@ -63,6 +64,8 @@ class StatusReport(TypedDict):
         next_key: Whether the party's next key lies beside the present one: see `veilring keys
             renew`.
         budget: The `Totals` of its ledger, with what is left; none if it has none.
+        reports: The number of an aggregator's reports in each state; `verified` ones wait for a
+            batch. None for other parties.
         reload_error: The mistake because of which the last reload has changed nothing, or nothing.
         last_error: The last failed session, and how many seconds ago it ended.
     """
@@ -80,6 +83,7 @@ class StatusReport(TypedDict):
     next_key: bool
     reload_error: str
     budget: dict[str, Any] | None
+    reports: dict[str, int] | None
     last_error: tuple[float, str] | None
 
 
@@ -89,6 +93,7 @@ class Status:
     Args:
         totals: Returns the totals of its ledger, if it has one.
         has_next_key: Returns whether its next key lies beside the present one.
+        reports: Returns the number of its reports in each state, if it has any.
 
     Attributes:
         service: The service that answers requests, once it does.
@@ -102,7 +107,10 @@ class Status:
         totals: ReadTotals | None,
         clock: Clock,
         has_next_key: Callable[[], bool],
+        *,
+        reports: ReadReports | None = None,
     ) -> None:
+        self._reports = reports
         self._role, self._endpoint, self._has_next_key = role, endpoint, has_next_key
         self._totals, self._clock, self._since = totals, clock, loop_time()
         self._told_ready, self.reload_error = False, ""
@@ -126,10 +134,12 @@ class Status:
 
     async def report(self) -> StatusReport:
         """Return the present status."""
-        budget = None
-        if self._totals is not None:
-            with contextlib.suppress(InputError, sqlite3.Error):  # it is closed, or its disk fails
+        budget = reports = None
+        with contextlib.suppress(InputError, sqlite3.Error):  # it is closed, or its disk fails
+            if self._totals is not None:
                 budget = _budget(await asyncio.to_thread(self._totals))  # a charge may hold it
+            if self._reports is not None:
+                reports = await asyncio.to_thread(self._reports)
         now, absent = self._clock(), self._endpoint.absent()
         members = self._endpoint.roster.members
         own = {self._endpoint.name: (self._endpoint.expires - now).days}
@@ -158,6 +168,7 @@ class Status:
             next_key=self._has_next_key(),
             reload_error=self.reload_error,
             budget=budget,
+            reports=reports,
             last_error=None
             if error is None
             else (round(loop_time() - error[0], _DECIMALS), error[1]),

@@ -14,9 +14,12 @@ from string import Template
 from typing import Final
 from urllib.parse import urlsplit
 
-from veilring.deployment.config import VERIFIED_SUM
+from veilring.config import require_key_that
+from veilring.deployment.aggregators import VerifiedSumTerms
+from veilring.deployment.config import VERIFIED_SUM, read_terms
 from veilring.deployment.questionnaire import Form, Question
 from veilring.errors import InputError
+from veilring.privacy.checks import require
 from veilring.protocols.prio.release import promise_of
 from veilring.protocols.prio.task import Task
 
@@ -24,12 +27,30 @@ PAGE: Final = "index.html"
 """The name of the page in its folder."""
 CLIENT: Final = "dap.js"
 """The name of the client's copy beside the page."""
+_BUNDLE: Final = "`dist/browser.js` of the package `@divviup/dap`"
+_USED: Final = (b"divviup", b"dap", b"Task", b"generateReport", b"sendReport")
+"""The names that the page uses of the client."""
 
 
 class _Page(Template):
     """A page with places to fill, such as `%%title`."""
 
     delimiter = "%%"
+
+
+def load_task(terms: Path) -> Task:
+    """Return the task in a file of terms.
+
+    Raises:
+        ScenarioError: If the file cannot be read, or has no terms of two aggregators.
+    """
+    tables = read_terms(terms)
+    said = "these are the questions; give the file terms.toml that `veilring deploy` makes of them"
+    require_key_that("questions" not in tables, "questions", said)
+    name = (tables.get("protocol") or {}).get("name", VERIFIED_SUM)
+    said = f"a page needs two aggregators, and these terms are of {name}"
+    require_key_that(name == VERIFIED_SUM, "protocol.name", said)
+    return VerifiedSumTerms.of(**tables).checked().task
 
 
 def write_page(task: Task, client: Path, folder: Path) -> None:
@@ -39,13 +60,21 @@ def write_page(task: Task, client: Path, folder: Path) -> None:
         client: The bundle for browsers of the package `@divviup/dap`.
 
     Raises:
-        InputError: If the task has no questions, the client cannot be read, or the folder exists.
+        InputError: If the task has no questions, the client cannot be read or is another file, or
+            the folder exists.
     """
     try:
         code = client.read_bytes()
     except OSError as error:
-        allowed = f"`dist/browser.js` of the package `@divviup/dap` ({error.strerror})"
+        allowed = f"{_BUNDLE} ({error.strerror})"
         raise InputError("--client", client, allowed) from error
+    is_script = not code.lstrip().startswith((b"{", b"[", b"<"))
+    require(
+        is_script and all(name in code for name in _USED),
+        "--client",
+        client,
+        f"{_BUNDLE}, as it is",
+    )
     page = render_page(task, code)
     try:
         folder.mkdir(parents=True)
@@ -70,10 +99,8 @@ def render_page(task: Task, client: bytes) -> str:
         )
     parts = resources.files(__package__) / "templates"
     script = (parts / "survey.js").read_text("utf-8")
-    first, questions = 0, []
-    for number, each in enumerate(form.questions):
-        questions.append(_fieldset(each, number, first, form.bins))
-        first += len(each.options(form.bins))
+    placed = enumerate(zip(form.questions, form.firsts, strict=True))
+    questions = [_fieldset(each, number, first, form.bins) for number, (each, first) in placed]
     return _Page((parts / "survey.html").read_text("utf-8")).substitute(
         script_hash=_hash(script.encode()),
         origins=escape(" ".join(map(_origin, (task.leader, task.helper)))),
@@ -83,7 +110,7 @@ def render_page(task: Task, client: bytes) -> str:
         task=escape(task.encoded.decode()),
         questions="\n".join(questions),
         protection=escape(_protection(task)),
-        promise=escape(promise_of(task).paragraph(VERIFIED_SUM)),
+        promise=escape(promise_of(task).paragraph(VERIFIED_SUM).replace("`", "")),  # marks of code
         script=script,
     )
 
@@ -105,12 +132,14 @@ def _fieldset(question: Question, number: int, first: int, bins: int) -> str:
     """
     name, hint, mark = f"q{number}", "", ""
     if question.kind == "number":
-        low, high = question.range
+        low, high = (f"{each:.15g}" for each in question.range)
         unit = f" {question.unit}" if question.unit else ""
-        hint = f"A number from {low:g} to {high:g}{unit}."
+        hint = f"A number from {low} to {high}{unit}."
+        keys = "text" if low.startswith("-") else "decimal"  # phones' keys for numbers have no sign
         fields = (
-            f'<label><input type="number" name="{name}" min="{low:g}" max="{high:g}" step="any"'
-            f' required data-first="{first}" data-bins="{bins}">'
+            f'<label><input type="text" inputmode="{keys}" autocomplete="off" name="{name}"'
+            f' required data-low="{low}" data-high="{high}" data-first="{first}"'
+            f' data-bins="{bins}">'
             f"<span>{escape(question.unit) or 'your answer'}</span></label>"
         )
     else:

@@ -5,9 +5,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
-from veilring.deployment.questionnaire import Questionnaire, Trusted
+from veilring.deployment.questionnaire import AGGREGATED, NOBODY, Questionnaire
 from veilring.privacy.accounting import PureDP, PureSteps
 from veilring.privacy.checks import require
 from veilring.privacy.noise import discrete_laplace_tail
@@ -15,7 +15,6 @@ from veilring.protocols.ldp.algorithm.oracles import recommend_oracle
 from veilring.protocols.prio.algorithm.parameters import AGGREGATORS
 from veilring.protocols.release.algorithm.noise import Trust
 
-NOBODY, AGGREGATED = get_args(Trusted)
 COLLECTED: Final = "the collector"
 """The trust in one party that gets all answers, and adds an owner's noise."""
 _SHARE_VARIANCE: Final = 0.25

@@ -101,21 +101,26 @@ class Bar(NamedTuple):
     high: float
 
 
-def draw_estimates(path: Path, bars: Sequence[Bar], title: str, interval: str) -> None:
+def draw_estimates(
+    path: Path, bars: Sequence[Bar], title: str, interval: str, *, one_scale: bool = False
+) -> None:
     """Chart estimates as bars with their intervals.
 
     Args:
         path: The file to write; the suffix is `.svg` or `.png`.
         bars: The estimates; those of one panel follow one another.
         interval: The name of the intervals, such as `95% interval`.
+        one_scale: Whether all panels have the same scale.
     """
     require_that(bool(bars), "plot", "there are no estimates yet; wait for the first reports")
-    groups = {name: list(group) for name, group in groupby(bars, key=lambda bar: bar.panel)}
-    sizes = [len(group) for group in groups.values()]
+    groups = [(name, list(group)) for name, group in groupby(bars, key=lambda bar: bar.panel)]
+    sizes = [len(group) for _, group in groups]
     height = _BAR_INCHES * sum(sizes) + _PANEL_INCHES * (len(sizes) + 1)
     with chart_files([path], (_SIZE[0], height)) as canvas:
-        panels = canvas.subplots(len(groups), squeeze=False, height_ratios=sizes)[:, 0]
-        for panel, (name, group) in zip(panels, groups.items(), strict=True):
+        panels = canvas.subplots(len(groups), squeeze=False, sharex=one_scale, height_ratios=sizes)[
+            :, 0
+        ]
+        for panel, (name, group) in zip(panels, groups, strict=True):
             _draw_bars(panel, group)
             panel.set_title(name, loc="left")
         panels[-1].set_xlabel(f"estimate, with its {interval}")

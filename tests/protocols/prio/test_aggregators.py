@@ -156,6 +156,7 @@ def test_times_are_checked_by_the_helper() -> None:
     pair.leader.store.add([late._replace(time=CLOSES)])
     assert pair.verify() == 0
     assert pair.leader.store.counts() == {Verdict.LATE: 1}
+    assert pair.leader.store.progress()["refused"] == 1
     assert pair.helper.store.counts() == {}
 
 
@@ -167,6 +168,8 @@ def test_no_report_is_lost_to_a_slow_clock() -> None:
     with pytest.raises(ProtocolViolation, match="compare the clocks of both"):
         pair.verify()
     assert pair.leader.store.counts() == {Verdict.ACCEPTED: 1, Verdict.WAITING: 1}
+    states = {"not verified": 1, "verified": 1, "in batches": 0, "refused": 0}
+    assert pair.leader.store.progress() == states
     pair.time = 1200
     assert pair.verify() == 1
 

@@ -4,13 +4,19 @@ const told = document.querySelector("#status"), another = document.querySelector
 const task = JSON.parse(form.dataset.task);
 const KINDS = { sumvec: "sumVec" };
 const REFUSED = {
-  reportTooEarly: "The clock of this device is ahead. Correct its date and time, and send again.",
+  reportTooEarly: "The clock of this device is ahead. Correct its date and time, and send again after "
+    + "%TIME: your answers keep this time, and count once.",
   reportRejected: "The survey has closed, so your answers were not taken. Thank you all the same.",
+  outdatedConfig: "The survey can no longer read the answers that this device has kept. To make "
+    + "them anew could count you twice, so they are not sent. Thank you all the same.",
   unrecognizedTask: "This page does not belong to a survey that is running. Ask for a new address.",
 };
+const ENDED = ["reportRejected", "outdatedConfig"];
 const OFFLINE = "Your answers were not confirmed, because this device could not reach the survey. "
   + "Check the connection, and send again: your answers count once.";
 const LATER = "The survey could not take your answers now. Send again in a minute: they count once.";
+const KEPT = "The answers from this device were not confirmed. Send them again: they count once.";
+const ANSWERED = "answered";
 
 const say = (text, isAlarm = false) => {
   told.textContent = text;
@@ -26,14 +32,24 @@ const hash = async () => {
     .replace(/=/g, "");
 };
 
+// A number with a point or a comma. "1.250" is 1250 in some countries and 1.25 in others.
+const read = input => {
+  const text = input.value.trim(), { low, high } = input.dataset;
+  const [all, whole, part] = /^([+-]?\d+)(?:[.,](\d+))?$/.exec(text) || [];
+  if (!all) return { wrong: "Write a number, such as 12 or 12.5." };
+  if (part?.length === 3 && Number(whole))
+    return { wrong: `Write ${whole}${part}, or ${whole}.${part}0: ${text} can be either.` };
+  const value = Number(`${whole}.${part || 0}`);
+  return value >= low && value <= high ? { value } : { wrong: `Write a number from ${low} to ${high}.` };
+};
 // One bit for each possible answer, or the place of the only answer.
 const measure = () => {
   const bits = Array(task.vdaf.length).fill(0);
   for (const input of form.elements) {
     if (input.checked) bits[Number(input.value)] = 1;
-    if (input.type !== "number") continue;
-    const { first, bins } = input.dataset, low = Number(input.min);
-    const part = Math.floor((input.valueAsNumber - low) / (Number(input.max) - low) * bins);
+    if (!input.dataset.bins) continue;
+    const { first, bins, low, high } = input.dataset;
+    const part = Math.floor((read(input).value - low) / (high - low) * bins);
     bits[Number(first) + Math.min(part, bins - 1)] = 1;
   }
   return task.vdaf.kind === "histogram" ? bits.indexOf(1) : bits;
@@ -53,44 +69,45 @@ const remember = (name, value) => {
   return null;
 };
 
-let name, client, report, isDoubtful = false;
-// An upload that was not answered may have arrived. So the same report is sent again, with the
-// same answers: a new one would count twice.
-const upload = async (mayRenew = true) => {
-  report ??= await client.generateReport(measure());
-  try {
-    await client.sendReport(report);
-  } catch (error) {
-    isDoubtful ||= !(error.shortType && error.status < 500);
-    if (isDoubtful) throw error;
-    report = undefined;
-    if (error.shortType !== "outdatedConfig" || !mayRenew) throw error;
-    client.invalidateHpkeConfig();
-    await upload(false);
+let name, client, report;
+// An upload that was not confirmed may have arrived, whatever the leader says. So this device makes
+// one report, keeps its bytes, and sends them again: a new report would count twice.
+const upload = async () => {
+  if (!report) {
+    report = (await client.generateReport(measure())).encode();
+    remember(name, btoa(Array.from(report, byte => String.fromCharCode(byte)).join("")));
   }
+  await client.sendReport({ encode: () => report });
 };
-const explain = error => {
-  if (error instanceof TypeError) return OFFLINE;
-  return REFUSED[error.shortType] || LATER;
+// The time is in the 8 bytes after the 16 of the id (DAP-09, section 4.4.2).
+const timeOf = bytes => {
+  const seconds = new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(16);
+  return new Date(Number(seconds) * 1000).toLocaleString();
+};
+const fix = () => {
+  for (const each of form.querySelectorAll("fieldset")) each.disabled = Boolean(report);
 };
 form.addEventListener("submit", async event => {
   event.preventDefault();
   if (isClosed()) return show("This survey has closed.");
   send.disabled = true;
   say("Your answers are being sent.");
-  const sets = [...form.querySelectorAll("fieldset")];
   try {
     await upload();
     report = undefined;
-    remember(name, "answered");
+    remember(name, ANSWERED);
     show("Thank you. Your answers have arrived.", true);
   } catch (error) {
-    say(explain(error), true);
+    const why = error instanceof TypeError ? OFFLINE : REFUSED[error.shortType] || LATER;
+    if (report && ENDED.includes(error.shortType)) show(why, true);
+    else say(report ? why.replace("%TIME", timeOf(report)) : why, true);
     send.disabled = false;
   }
-  for (const each of sets) each.disabled = Boolean(report);
+  fix();
 });
 form.addEventListener("input", () => {
+  for (const each of form.querySelectorAll("[data-bins]"))
+    each.setCustomValidity(each.value ? read(each).wrong || "" : "");
   for (const each of form.querySelectorAll("[data-most]")) {
     const boxes = [...each.querySelectorAll("input")], { most } = each.dataset;
     const isTooMany = boxes.filter(box => box.checked).length > most;
@@ -99,7 +116,8 @@ form.addEventListener("input", () => {
 });
 another.addEventListener("click", () => {
   remember(name, "");
-  isDoubtful = false;
+  report = undefined;
+  fix();
   form.reset();
   form.hidden = send.disabled = false;
   another.hidden = true;
@@ -118,6 +136,11 @@ const begin = async () => {
     type: KINDS[kind] || kind, id, leader: task.leader, helper: task.helper,
     timePrecisionSeconds: task.time_precision, length, chunkLength, ...(bits && { bits }),
   });
-  if (remember(name)) show("Somebody has already answered on this device.", true);
+  const kept = remember(name);
+  if (kept === ANSWERED) return show("Somebody has already answered on this device.", true);
+  if (!kept) return;
+  report = Uint8Array.from(atob(kept), character => character.charCodeAt(0));
+  fix();
+  say(KEPT);
 };
 begin();

@@ -337,6 +337,17 @@ class ShareStore:
         rows = self._all("SELECT verdict, count(*) FROM uploads GROUP BY verdict")
         return {Verdict(verdict): count for verdict, count in rows}
 
+    def progress(self) -> dict[str, int]:
+        """Return the number of reports in each state, by its name in words."""
+        counts, pool = self.counts(), self.count(Verdict.ACCEPTED)
+        waiting, accepted = (counts.pop(each, 0) for each in (Verdict.WAITING, Verdict.ACCEPTED))
+        return {
+            "not verified": waiting,
+            "verified": pool,
+            "in batches": accepted - pool,
+            "refused": sum(counts.values()),
+        }
+
     def _fix(self, number: int, ids: Sequence[bytes], *, agreed: bool) -> Batch:
         batch = Batch(number, len(ids), digest_of(digest_ids(ids)), agreed)
         with self.transaction() as db:
