@@ -36,7 +36,9 @@ _INSTALLS: Final = re.compile(
 )
 _CLONE: Final = Path(__file__).parents[2]
 _SERVE: Final = re.compile(r"veilring serve (\S+)")
-_LISTENS: Final = re.compile(r"(veilring (?:deploy|keys new) [a-z]+(?:-[a-z]+)*)(?![^\n;]*--(?:port|client))")
+_LISTENS: Final = re.compile(
+    r"(veilring (?:deploy|keys new) [a-z]+(?:-[a-z]+)*)(?![^\n;]*--(?:port|client))"
+)
 # On standard error, which a page does not show: there, a terminal has a bar instead.
 _PROGRESS: Final = re.compile(r"^\w[^:\n]*(?:: [^:\n]+)?: [\d,]+ of [\d,]+\n", re.MULTILINE)
 _ERROR: Final = re.compile(r"^veilring: ", re.MULTILINE)
