@@ -140,7 +140,7 @@ def write(browser: Browser, text: str) -> None:
 
 
 def send(browser: Browser) -> str:
-    """Press the button, and return what the page then says."""
+    """Press the button, and return the message of the page after it."""
     browser.click("form button")
     return told(browser)
 

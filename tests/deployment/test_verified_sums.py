@@ -39,7 +39,7 @@ def upload(deployed: Deployment, *values: int) -> None:
 
 
 def collected(deployed: Deployment, *options: str) -> dict[str, Any]:
-    """Return what the collector gets."""
+    """Return the collector's result."""
     done = deployed.call("estimate", "collector.toml", "--json", *options)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

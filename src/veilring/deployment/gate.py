@@ -195,7 +195,7 @@ class Gate:
         self.reserved[admitted] = request.queries, units_of(request.epsilon or 0.0)
 
     def _usage(self, now: dt.datetime, member: str = "") -> Usage:
-        """Return what was counted and is reserved, of all requests or those of one member."""
+        """Return the counted and reserved amounts, of all requests or those of one member."""
         found = f"{_SUMS} FROM member_usage WHERE member = ?2" if member else f"{_SUMS} FROM usage"
         given = (_hour_of(now), *([member] if member else []))
         row = self.file.connection.execute(found, given).fetchone()

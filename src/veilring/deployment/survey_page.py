@@ -161,7 +161,7 @@ def _fieldset(question: Question, number: int, first: int, bins: int) -> str:
 
 
 def _protection(task: Task) -> str:
-    """Return what protects an answer, in a paragraph for the people who answer."""
+    """Return the protection of an answer, in a paragraph for the people who answer."""
     leader, helper = (urlsplit(each).netloc for each in (task.leader, task.helper))
     noise = "They publish exact totals, which may reveal an answer to people who know all others."
     if task.epsilon is not None:

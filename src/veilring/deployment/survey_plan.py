@@ -129,7 +129,7 @@ def _least(holds: Callable[[int], bool]) -> int:
 
 
 def repeat_survey(epsilon: float, times: int, delta: float) -> Repeated:
-    """Return what the same ε adds up to, for a person who answers each of several surveys."""
+    """Return the total ε of a person who answers each of several surveys with the same ε."""
     require(times >= 1, "times", times, "a whole number of at least 1")
     basic = PureDP(epsilon).repeat(times).epsilon()
     return Repeated(epsilon, times, basic, PureSteps(epsilon, times).epsilon(delta))

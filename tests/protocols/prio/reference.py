@@ -193,7 +193,7 @@ class Valid:
         return [x >> i & 1 for x in numbers for i in range(self.bits)]
 
     def truncate(self, meas: Vector) -> Vector:
-        """Return what is summed of an encoded measurement."""
+        """Return the part of an encoded measurement that is summed."""
         groups = [meas[i : i + self.bits] for i in range(0, self.meas_len, self.bits)]
         return [sum(bit << i for i, bit in enumerate(group)) % self.p for group in groups]
 

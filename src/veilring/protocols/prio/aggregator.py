@@ -245,7 +245,7 @@ class Leader(Counting):
         return self.store.count(Verdict.ACCEPTED) >= self.fewest()
 
     def propose(self, others: Sequence[bytes] = (), later: Sequence[bytes] = ()) -> Proposal:
-        """Fix the next batch, and return what to send to the helper.
+        """Fix the next batch, and return its proposal to the helper.
 
         Args:
             others: The ids of reports that the helper has accepted, and that are not in the batch.

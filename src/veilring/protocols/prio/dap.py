@@ -215,7 +215,7 @@ def _opaque(value: bytes, size: int) -> bytes:
 
 
 def _decode(message: bytes, read: "Callable[[_Reader], _T]") -> _T:
-    """Return what a whole message is read as."""
+    """Return the value of a whole message."""
     reader = _Reader(message)
     found = read(reader)
     if reader.left:

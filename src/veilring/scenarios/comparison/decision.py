@@ -201,7 +201,7 @@ def _decide(
 
 
 def _adjacencies(lines: Iterable[Line]) -> Iterator[str]:
-    """Yield what ε is for in which systems, unless that is the same in all of them."""
+    """Yield each adjacency with its systems, unless all systems have the same one."""
     found = dict[str, dict[str, str]]()
     for line in lines:
         if line.privacy is not None and line.epsilon is not None:

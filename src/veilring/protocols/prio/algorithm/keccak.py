@@ -80,7 +80,7 @@ def _permute(state: Lanes) -> None:
 
 
 def _constants() -> Lanes:
-    """Return what the last twelve of 24 rounds add to lane 0, from the shift register of Keccak."""
+    """Return the constants of the last twelve of 24 rounds, from the shift register of Keccak."""
     found, register = [], 1
     for _ in range(2 * _ROUNDS):
         constant = 0
