@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.measurement import Bound, Measurement, apart
 from veilring.data.sources import load
-from veilring.deployment.examples import write_table
+from veilring.deployment.examples.folder import write_table
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.system import Release
 from veilring.scenarios.direct import run

@@ -29,9 +29,11 @@ from benchmarks.ports import reserve_ports
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.duties import load_config
-from veilring.deployment.examples import COLLECTOR, NewDeployment, SurveyExample
-from veilring.deployment.survey import SurveyTerms
-from veilring.deployment.survey_client import SurveyClientConfig, for_one_session
+from veilring.deployment.examples.example import NewDeployment
+from veilring.deployment.examples.folder import COLLECTOR
+from veilring.deployment.examples.surveys import SurveyExample
+from veilring.deployment.surveys.client import SurveyClientConfig, for_one_session
+from veilring.deployment.surveys.terms import SurveyTerms
 from veilring.errors import ClusterError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties

@@ -34,7 +34,9 @@ import psutil
 from benchmarks.measurement import Bound, Measurement
 from benchmarks.ports import reserve_ports
 from veilring.data.sources import load
-from veilring.deployment.examples import COLLECTOR, NewDeployment, SurveyExample
+from veilring.deployment.examples.example import NewDeployment
+from veilring.deployment.examples.folder import COLLECTOR
+from veilring.deployment.examples.surveys import SurveyExample
 from veilring.errors import FrameError
 from veilring.nodes.session import Abort, Open
 from veilring.protocols.ldp.collector import TASK

@@ -15,7 +15,7 @@ from tests.cli.invoking import python
 from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.keys import make_key
 from veilring.cli.surveys import estimate_command, tally_command
-from veilring.deployment.collector import estimate_from, estimate_stored
+from veilring.deployment.surveys.collector import estimate_from, estimate_stored
 from veilring.scenarios.comparison.question import Question
 from veilring.transport.roster import make_identity
 
@@ -42,7 +42,7 @@ TERMS = {
         "budget = 2.0\n[protocol]\nname = 'noisy-votes'\nepsilon = 1.0\nradius = 0.2",
     ),
     "ldp-bayes": (
-        "veilring.deployment.survey:SurveyTerms",
+        "veilring.deployment.surveys.terms:SurveyTerms",
         "[protocol]\nkind = 'discrete-bayes'\nepsilon = 1.0",
     ),
     "data-owner": ("veilring.deployment.owner:OwnerTerms", ""),

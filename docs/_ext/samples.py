@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from veilring.data.sources import load
-from veilring.deployment.examples import write_table
+from veilring.deployment.examples.folder import write_table
 
 _AROUND: Final = (37.7749, -122.4194)  # where the pages stand: San Francisco
 

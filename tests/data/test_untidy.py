@@ -22,9 +22,9 @@ from veilring.data.columns import FeatureTerms
 from veilring.data.drafting import draft_schema
 from veilring.data.schema import RowSchema, read_file, read_schema
 from veilring.data.table import scale_to_unit
-from veilring.deployment.examples import write_peers
+from veilring.deployment.examples.peers import write_peers
 from veilring.deployment.peers import PeerTerms
-from veilring.deployment.survey import SurveyTerms
+from veilring.deployment.surveys.terms import SurveyTerms
 from veilring.errors import InputError
 
 Columns = dict[str, Sequence[object]]

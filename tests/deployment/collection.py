@@ -12,8 +12,12 @@ import pytest
 from tests.deployment.commands import SECONDS, Command, Deployment
 
 from veilring.deployment import load_config_of
-from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
-from veilring.deployment.survey import SurveyTerms
+from veilring.deployment.surveys.collector import (
+    CollectorConfig,
+    open_configured_store,
+    serve_collector,
+)
+from veilring.deployment.surveys.terms import SurveyTerms
 from veilring.protocols.ldp.store.base import Store
 
 COLLECTOR = "collector"

@@ -21,7 +21,7 @@ from aiohttp import ClientSession
 from tests.deployment.uploading import PATH, Serving, serving
 from tests.protocols.prio.reports import NOW, PRECISION, VDAFS, Aggregators
 
-from veilring.deployment.upload import URN
+from veilring.deployment.surveys.upload import URN
 from veilring.protocols.prio.dap import (
     HELPER,
     LEADER,

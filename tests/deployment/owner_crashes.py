@@ -13,7 +13,7 @@ from tests.deployment import crashing
 from tests.deployment.commands import Deployment
 from tests.deployment.crashing import Asker, connected, kill_one, play, report_crashes
 
-from veilring.deployment.examples import OWNER
+from veilring.deployment.examples.folder import OWNER
 from veilring.deployment.owner import OwnerTerms
 from veilring.errors import BudgetExhausted
 from veilring.nodes.node import Node

@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from veilring.deployment.upload import load_certificate
+from veilring.deployment.surveys.upload import load_certificate
 from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 

@@ -16,7 +16,7 @@ from tests.deployment import crashing
 from tests.deployment.commands import Deployment
 from tests.deployment.crashing import Asker, Client, connected, kill_one, play, report_crashes
 
-from veilring.deployment.examples import REGISTRAR
+from veilring.deployment.examples.folder import REGISTRAR
 from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.nodes.node import Node
 from veilring.nodes.service import opening

@@ -20,7 +20,7 @@ from tests.deployment import crashing
 from tests.deployment.commands import SECONDS, Deployment
 from tests.deployment.crashing import kill_one, report_crashes, until_answered
 
-from veilring.deployment.upload_client import Uploader, open_uploader
+from veilring.deployment.surveys.upload_client import Uploader, open_uploader
 from veilring.privacy.statefile import read_state_file
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.client import Recipients, make_report

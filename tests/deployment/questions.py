@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from veilring.deployment.questionnaire import Questionnaire
+from veilring.deployment.surveys.questionnaire import Questionnaire
 
 QUESTIONS: Final = """
 title = "Travel to <work>"

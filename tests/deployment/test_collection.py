@@ -26,12 +26,10 @@ from tests.protocols.ldp.collecting import batches, make_task
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.deployment import survey_client as sending
 from veilring.deployment.asking import ClientConnection
-from veilring.deployment.collector import begin_store
 from veilring.deployment.duties import load_config_of
-from veilring.deployment.survey import SurveyTerms, read_published
-from veilring.deployment.survey_client import (
+from veilring.deployment.surveys import client as sending
+from veilring.deployment.surveys.client import (
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
     SUBMIT_PATIENCE_SECONDS,
@@ -40,6 +38,8 @@ from veilring.deployment.survey_client import (
     for_one_session,
     submit_rows,
 )
+from veilring.deployment.surveys.collector import begin_store
+from veilring.deployment.surveys.terms import SurveyTerms, read_published
 from veilring.errors import (
     HandshakeError,
     PeerLost,

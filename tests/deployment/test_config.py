@@ -10,10 +10,10 @@ import pytest
 from tests.deployment.commands import Deploy, call
 
 from veilring.deployment import Duty, ask, load_config, load_config_of, serve
-from veilring.deployment.collector import CollectorConfig
 from veilring.deployment.config import TermsConfig, load_credentials
 from veilring.deployment.peers import ClientConfig, MemberConfig
-from veilring.deployment.survey_client import SurveyClientConfig
+from veilring.deployment.surveys.client import SurveyClientConfig
+from veilring.deployment.surveys.collector import CollectorConfig
 from veilring.errors import ScenarioError
 from veilring.protocols.prediction.system import IndKNN
 

@@ -16,7 +16,7 @@ from tests.cli.invoking import done
 from tests.deployment.commands import DEPLOYED, PARTIES, SECONDS, Command, call, deploy, wait_until
 
 from veilring.deployment.compose import IMAGE
-from veilring.deployment.examples import ROSTER
+from veilring.deployment.examples.folder import ROSTER
 from veilring.transport.roster import Roster
 from veilring.transport.tls import LOOPBACK
 

@@ -20,7 +20,7 @@ from tests.deployment.collection import store_of
 from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
 
 from veilring.deployment.prediction import PredictionTerms, read_records
-from veilring.deployment.survey import SurveyTerms
+from veilring.deployment.surveys.terms import SurveyTerms
 from veilring.errors import VeilringError
 from veilring.privacy.ledger import LEDGER
 from veilring.privacy.statefile import open_state_file

@@ -20,8 +20,13 @@ from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 
 from veilring.cli.surveys import show_estimates
 from veilring.deployment import load_config_of
-from veilring.deployment.collector import CollectorConfig, Estimates, estimate_from, estimate_stored
-from veilring.deployment.survey import MINIMUM_REPORTS, SurveyTerms
+from veilring.deployment.surveys.collector import (
+    CollectorConfig,
+    Estimates,
+    estimate_from,
+    estimate_stored,
+)
+from veilring.deployment.surveys.terms import MINIMUM_REPORTS, SurveyTerms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports

@@ -55,7 +55,7 @@ PARTIES = {
         "records add registrar.toml records.csv",
     ),
     "survey": (
-        "collector survey survey_client",
+        "surveys surveys.client surveys.collector surveys.terms",
         "serve collector.toml",
         "submit survey-client-0.toml survey-client-0.csv",
     ),

@@ -11,7 +11,7 @@ from tests.deployment.members import all_served
 import veilring as vr
 from veilring.data.columns import Target
 from veilring.deployment.duties import perform
-from veilring.deployment.examples import write_peers
+from veilring.deployment.examples.peers import write_peers
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.errors import ScenarioError

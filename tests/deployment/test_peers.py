@@ -22,7 +22,7 @@ from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.deployment import asking
 from veilring.deployment.duties import load_config_of, perform
-from veilring.deployment.examples import write_peers
+from veilring.deployment.examples.peers import write_peers
 from veilring.deployment.peers import MemberConfig, MemberStart, PeerTerms, serve_member
 from veilring.errors import (
     BudgetExhausted,

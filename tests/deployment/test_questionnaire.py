@@ -13,10 +13,10 @@ from tests.deployment.questions import ENTRIES, NORM, ONE, QUESTIONS, asked
 from tests.privacy.generators import FALSE_ALARM, seeded
 
 from veilring.cli.surveys import show_estimates
-from veilring.deployment.aggregators import BatchTotal, Totals, VerifiedSumTerms
-from veilring.deployment.collector import estimate_from
-from veilring.deployment.questionnaire import Form, Questionnaire
-from veilring.deployment.survey import SurveyTerms
+from veilring.deployment.surveys.aggregators import BatchTotal, Totals, VerifiedSumTerms
+from veilring.deployment.surveys.collector import estimate_from
+from veilring.deployment.surveys.questionnaire import Form, Questionnaire
+from veilring.deployment.surveys.terms import SurveyTerms
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.noise import discrete_laplace
 from veilring.protocols.ldp.algorithm.survey import answer, tally_reports

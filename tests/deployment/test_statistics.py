@@ -16,7 +16,7 @@ from tests.deployment.test_peers import die_before_it_is_kept
 from tests.protocols.statistics.tables import Part, draw_part, pooled
 
 from veilring.deployment.duties import load_config_of, perform
-from veilring.deployment.examples import write_folder
+from veilring.deployment.examples.folder import write_folder
 from veilring.deployment.peers import MemberConfig, serve_member
 from veilring.deployment.statistics import AskedStatistics, StatisticsTerms
 from veilring.errors import (

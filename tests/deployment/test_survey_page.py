@@ -22,8 +22,8 @@ from tests.deployment.uploading import Serving, serving
 from tests.npm import needs_npm
 from tests.protocols.prio.reports import PRECISION, make_task
 
-from veilring.deployment.questionnaire import Form, Questionnaire
-from veilring.deployment.survey_page import CLIENT, PAGE, render_page, write_page
+from veilring.deployment.surveys.page import CLIENT, PAGE, render_page, write_page
+from veilring.deployment.surveys.questionnaire import Form, Questionnaire
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.prio import uploads
 from veilring.protocols.prio.sealing import Problem, ReportRefused

@@ -9,8 +9,8 @@ from scipy import stats
 from tests.deployment.questions import asked
 from tests.privacy.generators import FALSE_ALARM, seeded
 
-from veilring.deployment.questionnaire import Questionnaire
-from veilring.deployment.survey_plan import Need, people_needed, repeat_survey
+from veilring.deployment.surveys.plan import Need, people_needed, repeat_survey
+from veilring.deployment.surveys.questionnaire import Questionnaire
 from veilring.errors import InputError
 from veilring.privacy.noise import discrete_laplace
 from veilring.protocols.ldp.algorithm.oracles import recommend_oracle

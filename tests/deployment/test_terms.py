@@ -15,11 +15,11 @@ import pytest
 from veilring.data import sources
 from veilring.data.table import scale_to_unit
 from veilring.deployment.config import Terms
-from veilring.deployment.examples import write_peers
+from veilring.deployment.examples.peers import write_peers
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.prediction import PredictionTerms
-from veilring.deployment.survey import SurveyTerms, read_published
+from veilring.deployment.surveys.terms import SurveyTerms, read_published
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.transport.handshake import PROTOCOL_VERSION, About, Hello, check_hello

@@ -24,7 +24,7 @@ from tests.deployment.trails import Keeper
 import veilring
 from veilring.data.table import Rows
 from veilring.deployment.gate import USAGE
-from veilring.deployment.survey import SurveyTerms, former_digest
+from veilring.deployment.surveys.terms import SurveyTerms, former_digest
 from veilring.deployment.upgrading import SECTIONS, undo_state_upgrade, upgrade_state
 from veilring.errors import AskedBefore, BudgetExhausted, InputError, StoreFailed
 from veilring.nodes.party import Parties

@@ -26,8 +26,14 @@ from tests.deployment.hostile_uploads import (
 from tests.deployment.uploading import PATH, Serving, serving, write_certificate
 from tests.protocols.prio.reports import PRECISION, VDAFS, Aggregators, make_task
 
-from veilring.deployment import upload
-from veilring.deployment.upload import URN, Site, UploadServer, load_certificate, renew_certificate
+from veilring.deployment.surveys import upload
+from veilring.deployment.surveys.upload import (
+    URN,
+    Site,
+    UploadServer,
+    load_certificate,
+    renew_certificate,
+)
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.prio import uploads
 from veilring.protocols.prio.dap import REPORT_MEDIA_TYPE

@@ -9,7 +9,7 @@ import pytest
 from tests.deployment.uploading import serving, write_certificate
 from tests.protocols.prio.reports import NOW, VDAFS, Aggregators, make_task
 
-from veilring.deployment.upload_client import open_uploader
+from veilring.deployment.surveys.upload_client import open_uploader
 from veilring.errors import HandshakeError, InputError, StoreFailed
 from veilring.protocols.prio import uploads
 from veilring.protocols.prio.dap import Report, encode_configs

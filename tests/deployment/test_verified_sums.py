@@ -15,8 +15,8 @@ from tests.deployment.commands import Deploy, Deployment, wait_until
 from tests.deployment.prio_crashes import AGGREGATORS
 from tests.protocols.prio.reporting import make_task
 
-from veilring.deployment.aggregators import VerifiedSumTerms
-from veilring.deployment.upload_client import open_uploader
+from veilring.deployment.surveys.aggregators import VerifiedSumTerms
+from veilring.deployment.surveys.upload_client import open_uploader
 from veilring.errors import ScenarioError
 from veilring.protocols.prio.sealing import add_key
 from veilring.protocols.prio.task import Task, Vdaf

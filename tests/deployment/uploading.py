@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from tests.protocols.prio.reports import NOW, VDAFS, Aggregators, make_task
 
-from veilring.deployment.upload import Site, UploadServer, load_certificate
+from veilring.deployment.surveys.upload import Site, UploadServer, load_certificate
 from veilring.protocols.prio.store import Added, Upload
 from veilring.protocols.prio.task import Vdaf
 from veilring.protocols.prio.uploads import Intake

@@ -25,9 +25,9 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.policy import Policy
 from veilring.deployment.prediction import PredictionTerms
-from veilring.deployment.questionnaire import Questionnaire
 from veilring.deployment.statistics import StatisticsTerms
-from veilring.deployment.survey import SurveyTerms
+from veilring.deployment.surveys.questionnaire import Questionnaire
+from veilring.deployment.surveys.terms import SurveyTerms
 from veilring.scenarios import make_scenario
 from veilring.scenarios.schema import make_experiment
 

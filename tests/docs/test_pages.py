@@ -20,7 +20,7 @@ from docs._ext.tables import key_rows, label_cells, limits, system_rows
 from myst_parser.mdit_to_docutils.base import default_slugify
 
 import veilring as vr
-from veilring.deployment.examples import write_table
+from veilring.deployment.examples.folder import write_table
 from veilring.protocols.registry import BUILT_IN
 from veilring.protocols.release.algorithm.classifiers import _KINDS
 from veilring.protocols.release.model import ReleasedModel, _Document

@@ -25,7 +25,7 @@ with atheris.instrument_imports(include=["veilring"]):
     from veilring.data.csv import read_cells
     from veilring.data.schema import read_schema
     from veilring.deployment import load_config
-    from veilring.deployment.survey import SurveyTerms, read_published
+    from veilring.deployment.surveys.terms import SurveyTerms, read_published
     from veilring.errors import FrameError, VeilringError
     from veilring.protocols.ldp.saved import load_classifier
     from veilring.protocols.registry import find_system, system_names

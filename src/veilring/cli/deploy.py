@@ -27,7 +27,7 @@ from veilring.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from veilring.deployment.examples import Example
+    from veilring.deployment.examples.example import Example
 
 _TermsSettings = Annotated[
     list[str] | None,
@@ -130,7 +130,7 @@ def _deploy_peers(
 
     from veilring.cli.console import show_notes
     from veilring.data.table import partition
-    from veilring.deployment.examples import write_peers
+    from veilring.deployment.examples.peers import write_peers
     from veilring.scenarios import load_scenario
     from veilring.scenarios.prepare import load_rows
 
@@ -169,7 +169,7 @@ def _print_commands(folder: Path, lines: Sequence[str], *, compose: bool) -> Non
 def _command_of(example: "type[Example]") -> Callable[..., None]:
     """Return the command that writes an example, with its options and help."""
     from veilring.config import describe_keys
-    from veilring.deployment.examples import NewDeployment
+    from veilring.deployment.examples.example import NewDeployment
 
     own = example.model_fields
     reads_table = bool(example.draws)

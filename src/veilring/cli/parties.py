@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from veilring.deployment.places import Near, PlacesClientConfig
     from veilring.deployment.prediction import RecordsAdministratorConfig
     from veilring.deployment.reloading import Reloads
-    from veilring.deployment.survey_client import Submitted
+    from veilring.deployment.surveys.client import Submitted
 
 records_app = group_of("Change the records of a running prediction server.")
 
@@ -395,7 +395,7 @@ def submit_command(
     from veilring.cli.console import show_progress
     from veilring.cli.operate import log_to_stderr
     from veilring.deployment import load_config_of
-    from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
+    from veilring.deployment.surveys.client import SurveyClientConfig, submit_rows
 
     log_to_stderr()
     loaded = load_config_of(config, SurveyClientConfig, "veilring submit")

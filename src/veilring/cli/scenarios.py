@@ -112,7 +112,7 @@ def _peers(path: Path, parties: int, queries: int) -> tuple[str, ...]:
 
 
 def _verified_sum(path: Path) -> tuple[str, ...]:
-    from veilring.deployment.aggregators import VerifiedSumTerms
+    from veilring.deployment.surveys.aggregators import VerifiedSumTerms
 
     terms = VerifiedSumTerms.load(path)
     batch = f"for a batch of {terms.task.minimum:,} reports, besides their uploads"

@@ -44,7 +44,7 @@ def page_command(
             --client node_modules/@divviup/dap/dist/browser.js --out site
         python -m http.server --bind 127.0.0.1 --directory site
     """
-    from veilring.deployment.survey_page import PAGE, load_task, write_page
+    from veilring.deployment.surveys.page import PAGE, load_task, write_page
 
     write_page(load_task(terms), client, out)
     typer.echo(f"page: {out / PAGE}")
@@ -90,8 +90,8 @@ def plan_command(
         veilring survey plan questions.toml
         veilring survey plan questions.toml --points 1 --epsilon 1 --epsilon 3 --json
     """
-    from veilring.deployment.questionnaire import Questionnaire
-    from veilring.deployment.survey_plan import people_needed, repeat_survey
+    from veilring.deployment.surveys.plan import people_needed, repeat_survey
+    from veilring.deployment.surveys.questionnaire import Questionnaire
 
     asked = Questionnaire.load(questions)
     if warning := asked.warn(time.time()):

@@ -68,8 +68,8 @@ def classify_command(
 
 
 if TYPE_CHECKING:
-    from veilring.deployment.aggregators import Totals
-    from veilring.deployment.collector import CollectorConfig, EstimatedNumber, Estimates
+    from veilring.deployment.surveys.aggregators import Totals
+    from veilring.deployment.surveys.collector import CollectorConfig, EstimatedNumber, Estimates
 
 _MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` lists all
 
@@ -99,7 +99,7 @@ _Without = Annotated[
 
 def _load_collector(config: Path, command: str) -> "CollectorConfig":
     from veilring.deployment import load_config_of
-    from veilring.deployment.collector import CollectorConfig
+    from veilring.deployment.surveys.collector import CollectorConfig
 
     return load_config_of(config, CollectorConfig, f"veilring {command}")
 
@@ -109,7 +109,7 @@ def _conclude(
 ) -> None:
     """Write the model, if wanted, and show the estimates."""
     if save is not None:
-        from veilring.deployment.collector import save_model
+        from veilring.deployment.surveys.collector import save_model
 
         save_model(found, save, consistency=consistency)
     show_estimates(found, **shown._asdict())
@@ -393,8 +393,8 @@ def estimate_command(
     the task has questions, the lines show the share of people with each answer, over all batches.
     """
     from veilring.deployment import load_config
-    from veilring.deployment.collector import estimate_stored
     from veilring.deployment.duties import duty_of
+    from veilring.deployment.surveys.collector import estimate_stored
 
     shown = _Shown(json, out, plot)
     require_new(out)
@@ -431,7 +431,7 @@ def export_command(
     The files contain noisy reports by question, without ids or names. `veilring tally` adds them up
     elsewhere, on one machine or on a Dask cluster.
     """
-    from veilring.deployment.collector import export_reports
+    from veilring.deployment.surveys.collector import export_reports
 
     loaded = _load_collector(config, "export")
     files = export_reports(loaded, out, without=without or ())
@@ -473,8 +473,8 @@ def tally_command(
     """
     from functools import partial
 
-    from veilring.deployment.collector import estimate_from
-    from veilring.deployment.survey import SurveyTerms
+    from veilring.deployment.surveys.collector import estimate_from
+    from veilring.deployment.surveys.terms import SurveyTerms
     from veilring.protocols.ldp.parquet import tally_parquet
 
     require_new(out)

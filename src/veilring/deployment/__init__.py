@@ -5,9 +5,9 @@ the terms define the protocol and the schema. Two files are private to each part
 rows. A configuration names these files and the party's role.
 
 Each system has a module with its terms, the configurations of its roles and their coroutines:
-`peers`, `owner`, `prediction`, `places`, `collector` (with `survey` and `survey_client`) and
-`aggregators` (with `upload` and `upload_client`). A process imports only the modules of its own
-system.
+`peers`, `statistics`, `owner`, `prediction` and `places`; `surveys` is the room of the two systems
+that ask people. `examples` writes the files of a trial. A process imports only the modules of its
+own system.
 """
 
 from veilring.deployment.config import Columns, Config, Duty, Unfinished

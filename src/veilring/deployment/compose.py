@@ -14,7 +14,7 @@ from typing import Final
 
 import tomli_w
 
-from veilring.deployment.examples import ROSTER
+from veilring.deployment.examples.folder import ROSTER
 from veilring.transport.roster import Roster
 
 COMPOSE: Final = "compose.yaml"

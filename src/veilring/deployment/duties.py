@@ -228,6 +228,6 @@ def _duties_of(tables: Mapping[str, Any], folder: Path) -> tuple[str, Mapping[st
         if STATISTICS in found:  # a plan, which no system's terms contain
             return STATISTICS, import_module("veilring.deployment.statistics").DUTIES
         if TASK in found:
-            return VERIFIED_SUM, import_module("veilring.deployment.aggregators").DUTIES
+            return VERIFIED_SUM, import_module("veilring.deployment.surveys.aggregators").DUTIES
         system = named_system(found)
     return name_of(system), import_module(system.deployment).DUTIES

@@ -16,7 +16,7 @@ from typing import Final
 from veilring.deployment.duties import load_config
 from veilring.deployment.earlier_rows import read_rows
 from veilring.deployment.gate import MEMBER_USAGE, USAGE
-from veilring.deployment.survey import renamed_task
+from veilring.deployment.surveys.terms import renamed_task
 from veilring.deployment.trail import TRAIL, is_start, read_trail
 from veilring.errors import ScenarioError, VeilringError
 from veilring.privacy.budgets import UNITS, Limits, budget_units

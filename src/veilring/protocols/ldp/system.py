@@ -84,7 +84,7 @@ class LDPBayes(System):
         ),
     }
 
-    deployment: ClassVar[str] = "veilring.deployment.collector"
+    deployment: ClassVar[str] = "veilring.deployment.surveys.collector"
     messages_format: ClassVar[int] = REPORTS_FORMAT
     name: Literal["ldp-bayes"] = "ldp-bayes"
     kind: Annotated[

@@ -7,7 +7,7 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-from veilring.deployment.questionnaire import AGGREGATED, NOBODY, Questionnaire
+from veilring.deployment.surveys.questionnaire import AGGREGATED, NOBODY, Questionnaire
 from veilring.privacy.accounting import PureDP, PureSteps
 from veilring.privacy.checks import require
 from veilring.privacy.noise import discrete_laplace_tail

@@ -18,7 +18,12 @@ from pydantic import AwareDatetime, Field, ValidationError
 from veilring.config import Section, read_tables, require_key, require_key_that, scenario_error
 from veilring.data.cells import Words
 from veilring.data.columns import FeatureTerms, require_different
-from veilring.deployment.survey import FREQUENCY_BINS, MINIMUM_REPORTS, SurveySection, name_bins
+from veilring.deployment.surveys.terms import (
+    FREQUENCY_BINS,
+    MINIMUM_REPORTS,
+    SurveySection,
+    name_bins,
+)
 from veilring.errors import ScenarioError
 from veilring.privacy.checks import require_that
 from veilring.protocols.ldp.system import LDPBayes

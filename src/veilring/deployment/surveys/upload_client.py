@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from veilring.deployment.upload import PROBLEM_MEDIA_TYPE, URN
+from veilring.deployment.surveys.upload import PROBLEM_MEDIA_TYPE, URN
 from veilring.errors import FrameError, HandshakeError
 from veilring.extras import name_missing_extras
 from veilring.protocols.prio.client import (

@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors, require_key, require_key_that
 from veilring.deployment.asking import Client
-from veilring.deployment.collector import EstimatedNumber
 from veilring.deployment.config import (
     VERIFIED_SUM,
     AnAddress,
@@ -31,8 +30,9 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.connecting import Meeting
 from veilring.deployment.policy import Request
-from veilring.deployment.questionnaire import Form
 from veilring.deployment.start import Start, Step
+from veilring.deployment.surveys.collector import EstimatedNumber
+from veilring.deployment.surveys.questionnaire import Form
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.service import Offload, Threads
@@ -246,7 +246,7 @@ class AggregatorStart(Start[AggregatorConfig]):
     @cached_property
     def tls(self) -> ssl.SSLContext | None:
         """The certificate for clients, if there is one."""
-        from veilring.deployment.upload import load_certificate  # noqa: PLC0415  (an extra, for aggregators only)
+        from veilring.deployment.surveys.upload import load_certificate  # noqa: PLC0415  (an extra, for aggregators only)
 
         config = self.config
         if not config.certificate:
@@ -264,7 +264,7 @@ class AggregatorStart(Start[AggregatorConfig]):
 
     @override
     def renew(self, fresh: Self) -> Iterator[str]:
-        from veilring.deployment.upload import renew_certificate  # noqa: PLC0415  (as above)
+        from veilring.deployment.surveys.upload import renew_certificate  # noqa: PLC0415  (as above)
 
         if self.tls is not None and fresh.tls is not None:
             paths = Path(fresh.config.certificate), Path(fresh.config.certificate_key)
@@ -378,7 +378,7 @@ def _party(
 @asynccontextmanager
 async def _clients(start: AggregatorStart, store: ShareStore) -> AsyncIterator[Intake | None]:
     """Answer clients; yield where the uploads of a leader go."""
-    from veilring.deployment.upload import Site, UploadServer  # noqa: PLC0415  (an extra, for aggregators only)
+    from veilring.deployment.surveys.upload import Site, UploadServer  # noqa: PLC0415  (an extra, for aggregators only)
 
     config, task, keys = start.config, start.terms.task, start.keyring
     at = (config.clients, config.port)

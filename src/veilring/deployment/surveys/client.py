@@ -19,7 +19,7 @@ from veilring.data.cells import Cells
 from veilring.data.schema import check_ranges, matched, read_file
 from veilring.deployment.asking import Client, ClientConnection
 from veilring.deployment.config import ReadingConfig, StateConfig
-from veilring.deployment.survey import SurveyTerms, former_digest, read_published
+from veilring.deployment.surveys.terms import SurveyTerms, former_digest, read_published
 from veilring.errors import (
     InputError,
     ProtocolViolation,

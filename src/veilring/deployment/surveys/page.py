@@ -15,9 +15,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from veilring.config import require_key_that
-from veilring.deployment.aggregators import VerifiedSumTerms
 from veilring.deployment.config import VERIFIED_SUM, read_terms
-from veilring.deployment.questionnaire import Form, Question
+from veilring.deployment.surveys.aggregators import VerifiedSumTerms
+from veilring.deployment.surveys.questionnaire import Form, Question
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.protocols.prio.release import promise_of

@@ -22,8 +22,14 @@ from veilring.data.columns import FeatureTerms
 from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig, name_of
 from veilring.deployment.policy import Request
 from veilring.deployment.start import Start, Step
-from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, name_bins, ranges_of
-from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
+from veilring.deployment.surveys.client import SurveyClientConfig, begin_outbox
+from veilring.deployment.surveys.terms import (
+    SurveyTerms,
+    closing_time,
+    domain_of,
+    name_bins,
+    ranges_of,
+)
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.admission import guarded
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
