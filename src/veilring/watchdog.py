@@ -22,6 +22,8 @@ from typing import Any, ClassVar, Final
 from veilring.errors import EndlessStep
 from veilring.places import place_of_frame
 
+HAS_THREADS: Final = sys.platform != "emscripten"
+"""Whether threads can be started: Python in a browser has one, which nothing can watch."""
 # On a real clock, a step may exceed the time limit of its run by this: the session can only fail.
 # Shorter than the patience of a launcher with a process, which knows no line.
 GRACE_SECONDS: Final = 2.0
@@ -123,6 +125,9 @@ class _Patrol:
     @contextmanager
     def over(self, watch: _Watch) -> Iterator[None]:
         """Observe a loop until the block is left."""
+        if not HAS_THREADS:
+            yield
+            return
         with self._lock:
             self._watches.add(watch)
             if self._thread is None:
