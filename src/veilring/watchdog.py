@@ -125,9 +125,6 @@ class _Patrol:
     @contextmanager
     def over(self, watch: _Watch) -> Iterator[None]:
         """Observe a loop until the block is left."""
-        if not HAS_THREADS:
-            yield
-            return
         with self._lock:
             self._watches.add(watch)
             if self._thread is None:
@@ -168,7 +165,7 @@ if hasattr(os, "register_at_fork"):  # not every system can fork
 
 def watch_until(seconds: float | None) -> AbstractContextManager[None]:
     """Watch the running loop, on a real clock, during a run with a time limit, if it has one."""
-    if seconds is None:
+    if seconds is None or not HAS_THREADS:
         return nullcontext()
     limit = f"its time limit of {seconds:g} s (`seconds`)"
     due = time.monotonic() + seconds
@@ -188,6 +185,9 @@ def watch_steps(
     Raises:
         EndlessStep: If a task that plays no role took longer.
     """
+    if not HAS_THREADS:
+        yield
+        return
     limit = f"{seconds:g} s of processor time (`step_seconds` of `simulate`)"
     with _patrol.over(_Watch(loop, seconds, limit, _processor_clock(), turn=turn)):
         try:

@@ -19,7 +19,7 @@ ABSENT: Final = ("_multiprocessing", "pwd", "randomgen", "resource")
 """Modules that no Pyodide has; `BARE` are those that it has to be asked for, or once lacked."""
 BARE: Final = (*ABSENT, "_sqlite3", "_ssl", "multiprocessing", "sqlite3", "ssl")
 POOR: Final = """
-import _thread, asyncio, sys, threading, warnings
+import _thread, asyncio, sys, threading, time, warnings
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -27,11 +27,11 @@ class Absent:
             raise ModuleNotFoundError(name, name=name)
 
 def refuse(*given, **named):
-    raise RuntimeError("can't start new thread")
+    raise OSError("a browser has no threads")
 
 warnings.simplefilter("error")
 sys.meta_path.insert(0, Absent())
-_thread.start_new_thread = threading._start_new_thread = refuse
+_thread.start_new_thread = threading._start_new_thread = time.pthread_getcpuclockid = refuse
 from veilring import watchdog
 watchdog.HAS_THREADS = False
 import veilring as vr
