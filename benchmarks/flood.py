@@ -199,6 +199,18 @@ class Server:
         self._at.cleanup()
 
 
+def let_in(server: Server, name: str) -> RawMember:
+    """Connect, and retry until the server has noticed the end of an earlier connection."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            return RawMember(server.folder, name)
+        except FrameError as refused:
+            if "again=True" not in str(refused) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 def start_flood(
     folder: Path, name: str, kind: str, frames: int, seconds: float
 ) -> subprocess.Popen[str]:

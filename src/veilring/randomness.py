@@ -13,8 +13,7 @@ import weakref
 from typing import Final
 
 import numpy as np
-from numpy.random import PCG64DXSM, Generator, SeedSequence
-from randomgen import ChaCha
+from numpy.random import PCG64DXSM, BitGenerator, Generator, SeedSequence
 
 from veilring.errors import InputError
 
@@ -74,7 +73,7 @@ class _Secret(Generator):
 
     __slots__ = ("__weakref__",)
 
-    def __init__(self, bits: ChaCha) -> None:
+    def __init__(self, bits: BitGenerator) -> None:
         super().__init__(bits)
         _secrets.add(self)
 
@@ -91,8 +90,14 @@ if hasattr(os, "register_at_fork"):  # not every system can fork
     os.register_at_fork(after_in_child=_take_new_keys)
 
 
-def _cipher(key: bytes) -> ChaCha:
-    return ChaCha(key=int.from_bytes(key, "little"), rounds=_CHACHA_ROUNDS)
+def _cipher(key: bytes) -> BitGenerator:
+    try:
+        from randomgen import ChaCha  # noqa: PLC0415  (a browser has none, and needs none with a seed)
+    except ModuleNotFoundError as error:
+        reason = "`randomgen` is not installed, which makes cryptographic randomness; give a seed"
+        raise InputError.because(reason, field="seed") from error
+    cipher: BitGenerator = ChaCha(key=int.from_bytes(key, "little"), rounds=_CHACHA_ROUNDS)
+    return cipher
 
 
 def _digest(name: tuple[str | int, ...]) -> bytes:

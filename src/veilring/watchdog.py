@@ -22,6 +22,8 @@ from typing import Any, ClassVar, Final
 from veilring.errors import EndlessStep
 from veilring.places import place_of_frame
 
+HAS_THREADS: Final = sys.platform != "emscripten"
+"""Whether threads can be started: Python in a browser has one, which nothing can watch."""
 # On a real clock, a step may exceed the time limit of its run by this: the session can only fail.
 # Shorter than the patience of a launcher with a process, which knows no line.
 GRACE_SECONDS: Final = 2.0
@@ -163,7 +165,7 @@ if hasattr(os, "register_at_fork"):  # not every system can fork
 
 def watch_until(seconds: float | None) -> AbstractContextManager[None]:
     """Watch the running loop, on a real clock, during a run with a time limit, if it has one."""
-    if seconds is None:
+    if seconds is None or not HAS_THREADS:
         return nullcontext()
     limit = f"its time limit of {seconds:g} s (`seconds`)"
     due = time.monotonic() + seconds
@@ -183,6 +185,9 @@ def watch_steps(
     Raises:
         EndlessStep: If a task that plays no role took longer.
     """
+    if not HAS_THREADS:
+        yield
+        return
     limit = f"{seconds:g} s of processor time (`step_seconds` of `simulate`)"
     with _patrol.over(_Watch(loop, seconds, limit, _processor_clock(), turn=turn)):
         try:

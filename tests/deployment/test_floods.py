@@ -3,14 +3,10 @@
 No assertion depends on the speed of the machine; `benchmarks/flood.py` measures times.
 """
 
-import time
 from collections.abc import Iterator
 
 import pytest
-from benchmarks.flood import RawMember, Server, idle, start_flood
-from tests.deployment import commands
-
-from veilring.errors import FrameError
+from benchmarks.flood import RawMember, Server, idle, let_in, start_flood
 
 pytestmark = pytest.mark.slow
 
@@ -31,24 +27,12 @@ def server() -> Iterator[Server]:
         yield serving
 
 
-def _let_in(server: Server, name: str) -> RawMember:
-    """Connect, and retry until the server has noticed the end of an earlier connection."""
-    deadline = time.monotonic() + commands.SECONDS
-    while True:
-        try:
-            return RawMember(server.folder, name)
-        except FrameError as refused:
-            if "again=True" not in str(refused) or time.monotonic() > deadline:
-                raise
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("kind", FLOODERS)
 def test_a_flood_is_withstood(server: Server, kind: str) -> None:
     """Others are served meanwhile; memory and log stay small, and the culprit is named."""
     mib, lines = server.resident_mib(), len(server.lines())
     peak, asked = mib, 0
-    with _let_in(server, HONEST) as honest:
+    with let_in(server, HONEST) as honest:
         frames = 100 if kind == "large" else FRAMES
         flood = start_flood(server.folder, FLOODERS[kind], kind, frames, SECONDS)
         try:
@@ -75,7 +59,7 @@ def test_a_flood_is_withstood(server: Server, kind: str) -> None:
 def test_members_connect_despite_idle_connections(server: Server) -> None:
     """Two hundred silent connections from one address block no member."""
     lines = len(server.lines())
-    with _let_in(server, HONEST) as honest, idle(server.address, 200):
+    with let_in(server, HONEST) as honest, idle(server.address, 200):
         for _ in range(3):
             with RawMember(server.folder, NEWCOMER) as newcomer:
                 newcomer.ask()

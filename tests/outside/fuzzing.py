@@ -5,9 +5,10 @@ the input in the current folder. To fuzz one parser for an hour:
 
     python -m tests.outside.fuzzing frames -max_total_time=3600
 
-The options are those of libFuzzer, such as `-seed=1 -runs=100000`.
+`all` fuzzes one after another. The options are those of libFuzzer, such as `-seed=1 -runs=100000`.
 """
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,7 @@ with atheris.instrument_imports(include=["veilring"]):
     from veilring.deployment.surveys.terms import SurveyTerms, read_published
     from veilring.errors import FrameError, VeilringError
     from veilring.protocols.ldp.saved import load_classifier
+    from veilring.protocols.prio import dap
     from veilring.protocols.registry import find_system, system_names
     from veilring.protocols.release.model import load_model
     from veilring.scenarios import scenario_names, scenario_text
@@ -57,6 +59,15 @@ def read_message(data: bytes) -> None:
     messages.decode(bytes([0x92 + count]) + head + data[2:])
 
 
+def read_report(data: bytes) -> None:
+    """Read a part of an upload that the first byte chooses: it has one encoding."""
+    kinds = (dap.Report, dap.PlaintextShare, dap.Ciphertext)
+    if number := data[0] % 4:
+        assert kinds[number - 1].decode(data[1:]).encode() == data[1:]
+    else:
+        assert dap.encode_configs(dap.decode_configs(data[1:])) == data[1:]
+
+
 def from_file(parse: Callable[[Path], object], suffix: str) -> Parse:
     """Return a parser of the bytes of a file."""
     path = Path(tempfile.mkdtemp()) / f"input{suffix}"
@@ -81,6 +92,7 @@ PARSERS: Final[Mapping[str, Parse]] = {
     "models": from_file(load_model, ".json"),
     "classifiers": from_file(load_classifier, ".json"),
     "surveys": partial(read_published, collector="ada"),
+    "reports": read_report,
 }
 """Each parser by the name of what it reads."""
 
@@ -98,6 +110,13 @@ def seeds(folder: Path) -> Iterator[tuple[str, bytes]]:
         yield where, path.read_bytes()
     terms = SurveyTerms.load(folder / "survey" / "terms.toml")
     yield "surveys", terms.task.encoded
+    share = dap.Ciphertext(1, b"key", b"share")
+    metadata = dap.Metadata(bytes(dap.REPORT_ID_BYTES), 1 << 40)
+    plaintext = dap.PlaintextShare(b"share", (dap.Extension(1, b"more"),))
+    configs = dap.encode_configs([dap.HpkeConfig(number, 32, 1, 1, b"key") for number in (1, 2)])
+    report = dap.Report(metadata, b"public", share, share)
+    for number, encoded in enumerate((configs, *(e.encode() for e in (report, plaintext, share)))):
+        yield "reports", bytes([number]) + encoded
     yield "frames", frames.pack({"a": [1, 2.5, None, True, b"c"], "d": np.arange(6).reshape(2, 3)})
 
 
@@ -108,18 +127,27 @@ def guarded(parse: Parse, data: bytes) -> None:
             parse(data[:INPUT_BYTES_MAX])
 
 
-def main(arguments: list[str]) -> None:
-    """Fuzz one parser."""
-    name = arguments.pop(1)
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder, "corpus")
-        corpus.mkdir()
-        for number, (parser, content) in enumerate(seeds(Path(folder, "deployed"))):
-            if parser == name:
-                (corpus / str(number)).write_bytes(content)
-        atheris.Setup([*arguments, str(corpus)], partial(guarded, PARSERS[name]))
+def fuzz(name: str, options: list[str], corpus: Path) -> int:
+    """Fuzz a parser in a process of its own, which libFuzzer ends; return the exit code."""
+    if (child := os.fork()) == 0:
+        atheris.Setup([sys.argv[0], *options, str(corpus)], partial(guarded, PARSERS[name]))
         atheris.Fuzz()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main(name: str, *options: str) -> None:
+    """Fuzz one parser or all of them, up to the first that fails."""
+    names = tuple(PARSERS) if name == "all" else (name,)
+    with tempfile.TemporaryDirectory() as folder:
+        for each in names:
+            Path(folder, each).mkdir()
+        for number, (parser, content) in enumerate(seeds(Path(folder, "deployed"))):
+            if parser in names:
+                Path(folder, parser, str(number)).write_bytes(content)
+        for each in names:
+            if code := fuzz(each, list(options), Path(folder, each)):
+                sys.exit(code)
 
 
 if __name__ == "__main__":
-    main(sys.argv)
+    main(*sys.argv[1:])

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, Final, Generic, Self, TypeVar
 
 from veilring.errors import ClusterError, InputError, PeerLost, RunFailed, SessionAborted
-from veilring.nodes import RuntimeName
+from veilring.nodes import RuntimeName, runtimes
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.journal import Cost, Journal, Mark, Trace, total_cost
 from veilring.nodes.party import Parties
@@ -22,9 +22,8 @@ from veilring.nodes.run import (
     mark_failure,
     refuse_options,
 )
-from veilring.nodes.runtimes.processes import Processes, stop_if_imported
-from veilring.nodes.runtimes.simulated import Simulated
-from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
+from veilring.nodes.runtimes import Memory, Runtime, Simulated
+from veilring.nodes.runtimes.script import stop_if_imported
 from veilring.randomness import Streams
 
 __all__ = (
@@ -43,8 +42,8 @@ ATTEMPTS: Final = 3
 
 RUNTIMES: Final[Mapping[RuntimeName, Callable[[], Runtime]]] = {
     "memory": Memory,
-    "tls": Tls,
-    "processes": Processes,
+    "tls": lambda: runtimes.Tls(),  # noqa: PLW0108  (it is imported when it is called)
+    "processes": lambda: runtimes.Processes(),  # noqa: PLW0108  (likewise)
     "simulated": Simulated,
 }
 """The runtimes by name, each with its default options."""

@@ -10,7 +10,7 @@ are named as suspects; see `veilring.nodes.party`.
 """
 
 import asyncio
-import sqlite3
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -619,8 +619,6 @@ REFUSALS: Final = frozenset(
 _BLAMELESS: Final = frozenset({Busy.__name__, SessionTimeout.__name__, Tampered.__name__})
 # Reasons that only the party itself can have: no participant speaks for another one.
 _OWN: Final = (PolicyRefused.__name__, BudgetExhausted.__name__, StoreFailed.__name__)
-# Errors of a disk or a database, in our own terms: a peer does not know our libraries.
-_STORES: Final = (OSError, sqlite3.Error, MemoryError)
 # A kind of message as shown in an error; it comes from a peer.
 _KIND_CHARACTERS_MAX: Final = 64
 _Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX)]
@@ -639,8 +637,15 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
         return SessionAborted(session.me, PEER_STOPPED)
     # without a number, the limit of a custom role, and no error of a system
     is_limit = isinstance(error, TimeoutError) and error.errno is None
-    family = StoreFailed if isinstance(error, _STORES) and not is_limit else InternalError
+    family = StoreFailed if _is_of_store(error) and not is_limit else InternalError
     return SessionAborted(session.me, family.__name__)
+
+
+def _is_of_store(error: BaseException) -> bool:
+    """Return whether a disk or a database failed; one that was never loaded did not."""
+    sqlite3 = sys.modules.get("sqlite3")
+    databases = () if sqlite3 is None else (sqlite3.Error,)
+    return isinstance(error, (OSError, MemoryError, *databases))
 
 
 def abort_notice(session: Session, cause: VeilringError) -> Abort | None:

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -117,6 +116,8 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def as_store_failed(what: str, path: Path | None = None) -> Iterator[None]:
     """Raise an SQLite error as `StoreFailed`, which names the file if given."""
+    import sqlite3  # noqa: PLC0415  (most files are no databases, and a browser may have none)
+
     try:
         yield
     except sqlite3.Error as error:

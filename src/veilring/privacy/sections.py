@@ -1,14 +1,14 @@
 """The content of a state file: its format, its sections, and the seal of their rows."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from veilring.errors import InputError
+from veilring.privacy.section import Section
 from veilring.privacy.witness import (
     SEAL_BYTES,
     UNREADABLE,
@@ -34,7 +34,6 @@ KEPT: Final = 0x20000000
 """The bits of an application id that differ in a copy that no version of veilring opens."""
 DRAFT: Final = 0x10000000
 """The bits that differ in a draft, until it is the state. One that an undo puts back has both."""
-PAGE_BYTES: Final = 4096
 SECTIONS_SCHEMA: Final = (
     "CREATE TABLE sections (name TEXT PRIMARY KEY, version INTEGER NOT NULL, sealed TEXT NOT NULL);"
 )
@@ -44,37 +43,6 @@ CREATE TABLE statefile (
 );
 {SECTIONS_SCHEMA}
 """
-
-
-Step: TypeAlias = Callable[[sqlite3.Connection], Iterable[str]]
-"""Changes the tables of one version into those of the next, within a transaction.
-
-It gives notes for the operator, in sentences. It never calls `executescript`, which
-would end the transaction.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Tables of a state file that belong together.
-
-    Attributes:
-        schema: The statements that create the tables. No two sections share a table's name.
-        sealed: The tables whose rows are hashed. A table with millions of small rows is better
-            checked by its user, many rows at once.
-        loss: The consequence of losing the tables: the end of "without it, ...".
-        log_bytes_max: The size above which the log is moved into the file.
-        steps: The changes from earlier versions, each by the version that it starts from, for
-            `veilring.privacy.upgrade`.
-    """
-
-    name: str
-    version: int
-    schema: str
-    sealed: tuple[str, ...]
-    loss: str
-    log_bytes_max: int = 1000 * PAGE_BYTES
-    steps: Mapping[int, Step] = field(default_factory=dict, compare=False)
 
 
 class Content(NamedTuple):

@@ -35,15 +35,14 @@ from typing import Final
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.files import create_private, sync_folder
+from veilring.privacy.section import PAGE_BYTES, Section
 from veilring.privacy.sections import (
     APPLICATION,
     FORMAT,
     MEMORY,
     OWN_SCHEMA,
-    PAGE_BYTES,
     SEAL_END,
     Content,
-    Section,
     State,
     as_damage,
     columns_of,

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.files import keep_owner, sync_folder
+from veilring.privacy.section import Section
 from veilring.privacy.sections import (
     APPLICATION,
     DRAFT,
@@ -30,7 +31,6 @@ from veilring.privacy.sections import (
     KEPT,
     SECTIONS_SCHEMA,
     Content,
-    Section,
     State,
     another_format,
     format_of,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilring.arrays import Floats, Ints
 from veilring.data.frames import Frame
 from veilring.data.table import Rows, Table
-from veilring.privacy.statefile import Section
+from veilring.privacy.section import Section
 
 RowsLike: TypeAlias = Table | Frame | ArrayLike | Path | str
 """Rows in the units of a schema: a table, a data frame, an array, or the path of a CSV file."""

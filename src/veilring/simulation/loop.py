@@ -31,9 +31,9 @@ import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
@@ -45,7 +45,7 @@ from typing_extensions import TypeVarTuple, Unpack, override
 from veilring.errors import Deadlock, InputError, SimulationError
 from veilring.places import place_of_task
 from veilring.simulation.clocks import OWN_CLOCK
-from veilring.watchdog import STEP_SECONDS, watch_steps
+from veilring.watchdog import HAS_THREADS, STEP_SECONDS, watch_steps
 
 _CHANGES: Final = 3
 """The number of points at which a priority drops: most known ordering bugs need fewer (Burckhardt
@@ -470,7 +470,7 @@ def simulate(
         SimulationError: If an event loop is already running in this thread.
         Deadlock: If all tasks are waiting for something that will never happen.
     """
-    if _current_loop() is not None:
+    if HAS_THREADS and _current_loop() is not None:
         main.close()
         raise SimulationError("an event loop is already running here; await the coroutine instead")
     loop = (
@@ -487,7 +487,8 @@ def simulate(
         results.append(await main)
 
     keep_result.__qualname__ = getattr(main, "__qualname__", "main")  # `Deadlock` names it
-    with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
+    runner = asyncio.Runner(debug=debug, loop_factory=lambda: loop)
+    with _outer_loop_aside(), runner:
         try:
             with watch_steps(loop, step_seconds, lambda: loop.turns):
                 runner.run(keep_result())
@@ -497,6 +498,28 @@ def simulate(
             if env is None:
                 loop.environment._queue.clear()  # noqa: SLF001  (a cycle keeps the environment)
     return results[0]
+
+
+@contextmanager
+def _outer_loop_aside() -> Iterator[None]:
+    """Let another loop run inside a step of a running one: a browser's runs as long as its page.
+
+    The functions are those that asyncio has for other event loops.
+    """
+    outer = _current_loop()
+    if outer is None:
+        yield
+        return
+    task = asyncio.current_task(outer)
+    if task is not None:
+        asyncio._leave_task(outer, task)  # noqa: SLF001  (documented)
+    asyncio._set_running_loop(None)  # noqa: SLF001  (as in asyncio's own `run_forever`)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(outer)  # noqa: SLF001  (likewise)
+        if task is not None:
+            asyncio._enter_task(outer, task)  # noqa: SLF001  (documented)
 
 
 Start: TypeAlias = Callable[[], Coroutine[Any, Any, _T]]
@@ -509,8 +532,11 @@ def complete(start: Start[_T], runner: Runner = simulate) -> _T:
     """Run a coroutine to its end and return its result. If interrupted, cancel it first.
 
     In a notebook a loop runs in the thread of the cells, and asyncio allows one loop per thread:
-    the coroutine then runs on a loop of its own in another thread.
+    the coroutine then runs on a loop of its own in another thread. A browser has no other thread,
+    and its loop never ends; but without sockets, simulated time does for any runner.
     """
+    if not HAS_THREADS:
+        return simulate(start())
     if _current_loop() is None:
         return cast("_T", runner(start()))
     outcome, stop = begin(start, runner)

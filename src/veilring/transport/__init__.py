@@ -1,5 +1,8 @@
 """Messages on a wire: frames, typed messages, and endpoints over memory and mutual TLS."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from veilring.transport.endpoint import Endpoint, MemoryEndpoint, MemoryNetwork
 from veilring.transport.frames import FRAME_BYTES_MAX
 from veilring.transport.messages import Message, decode, encode
@@ -11,7 +14,9 @@ from veilring.transport.roster import (
     make_identity,
     save_identity,
 )
-from veilring.transport.tls import TlsEndpoint
+
+if TYPE_CHECKING:
+    from veilring.transport.tls import TlsEndpoint
 
 __all__ = (
     "FRAME_BYTES_MAX",
@@ -29,3 +34,10 @@ __all__ = (
     "make_identity",
     "save_identity",
 )
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)
+    """Import TLS on first use: messages in memory need none."""
+    if name == "TlsEndpoint":
+        return import_module(f"{__name__}.tls").TlsEndpoint
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ listener answers `Welcome` or `Refuse`; only then are the two connected. The dia
 import datetime as dt
 import hashlib
 import json
-import ssl
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -163,6 +162,8 @@ class ConnectionRefusal(NamedTuple):
     @classmethod
     def by(cls, error: BaseException | None) -> "ConnectionRefusal":
         """Return the refusal for an error on the way, or for an end without one."""
+        import ssl  # noqa: PLC0415  (greetings in memory need none, and a browser has none)
+
         broken = error is None or not isinstance(error, ssl.SSLError)
         return cls(explain(error), again=broken or isinstance(error, ssl.SSLEOFError))
 
@@ -301,6 +302,8 @@ def _duration(seconds: float) -> str:
 
 def explain(error: BaseException | None) -> str:
     """Explain why a connection failed; `None` is an end without an error."""
+    import ssl  # noqa: PLC0415  (as above)
+
     match error:
         case ssl.SSLCertVerificationError():
             ours = "; or our own clock is wrong" if error.verify_code in _CLOCK_CODES else ""

@@ -1,13 +1,12 @@
 """The interface of runtimes, and those with all parties in one event loop on a real clock."""
 
 import asyncio
-import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from traceback import walk_tb
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from typing_extensions import override
 
@@ -20,9 +19,6 @@ from veilring.nodes.run import Job, Outcome
 from veilring.nodes.session import SESSION_SECONDS
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint, MemoryNetwork
-from veilring.transport.listener import bind
-from veilring.transport.roster import Identity, Member, Roster, make_identity
-from veilring.transport.tls import LOOPBACK, TlsEndpoint
 from veilring.watchdog import Interruption, watch_until
 
 # The code between a cluster and the lines of a role.
@@ -125,29 +121,6 @@ def _note_lines(error: Exception, party: str) -> None:
     error.add_note("\n  ".join((f"raised by {party} at", *lines)))
 
 
-class LocalRoster(NamedTuple):
-    """A roster with everything that its parties need to use it."""
-
-    roster: Roster
-    identities: dict[str, Identity]
-    listeners: dict[str, socket.socket]
-
-
-def make_local_roster(parties: Sequence[str]) -> LocalRoster:
-    """Make a key and a listening socket for each party, and the roster that names them.
-
-    The sockets are listening already, so no port can be lost between choosing and using it, and
-    connections to a party that starts late are accepted.
-    """
-    identities = {name: make_identity(name) for name in parties}
-    listeners = {name: bind(LOOPBACK, 0) for name in parties}
-    members = [
-        Member.of(identities[name], host=LOOPBACK, port=listeners[name].getsockname()[1])
-        for name in parties
-    ]
-    return LocalRoster(Roster(tuple(members)), identities, listeners)
-
-
 class TasksRuntime(Runtime):
     """Nodes that share this event loop; a subclass defines their connections."""
 
@@ -200,25 +173,3 @@ class Memory(TasksRuntime):
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
         network = MemoryNetwork(parties)
         return [network.endpoint(name) for name in parties]
-
-
-class Tls(TasksRuntime):
-    """All parties in this process, each with a key of its own, over mutual TLS on loopback."""
-
-    @override
-    async def start(
-        self, parties: Parties, resident: Mapping[str, object], streams: Streams
-    ) -> None:
-        self._resident = resident
-        local = make_local_roster(parties)
-
-        async def join(name: str) -> None:
-            listener = local.listeners[name]
-            endpoint = await TlsEndpoint.start(
-                local.identities[name], local.roster, listen=listener, streams=streams
-            )
-            # At once: a connection that breaks while others still connect can only be made again
-            # after the node has noticed the loss.
-            self._add_node(endpoint, streams)
-
-        await asyncio.gather(*map(join, parties))

@@ -39,10 +39,11 @@ class _Aead:
 
 
 AES_128_GCM: Final = 0x0001
+AES_256_GCM: Final = 0x0002
 CHACHA20_POLY1305: Final = 0x0003
 AEADS: Final[Mapping[int, _Aead]] = {
     AES_128_GCM: _Aead(16, AESGCM),
-    0x0002: _Aead(32, AESGCM),
+    AES_256_GCM: _Aead(32, AESGCM),
     CHACHA20_POLY1305: _Aead(32, ChaCha20Poly1305),
 }
 """The ciphers that a key may be used with, by their numbers (RFC 9180, section 7.3)."""

@@ -4,20 +4,24 @@ A deployed party keeps this memory in a file, because its parties change only wh
 another roster. The file contains hashes of queries, which all parties have read, and names.
 """
 
-import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import AskedBefore
 from veilring.nodes.party import Parties
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.statefile import Section, StateFile
+from veilring.privacy.section import Section
 from veilring.protocols.digests import digest_of
 from veilring.reached import sometimes
+
+if TYPE_CHECKING:  # a party without a state file loads no database
+    from sqlite3 import Connection
+
+    from veilring.privacy.statefile import StateFile
 
 # Each is a hash, about 155 bytes in an ordered dictionary: 40 MB. A party that forgets the oldest
 # queries no longer notices when they are asked again with other parties.
@@ -56,7 +60,7 @@ class SearchedRows:
     """
 
     rows: Rows
-    file: StateFile | None = None
+    file: "StateFile | None" = None
     _searched: OrderedDict[bytes, frozenset[str]] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
@@ -104,7 +108,7 @@ def _keys(queries: Floats) -> Iterator[bytes]:
     return (digest_of(query.tobytes()) for query in queries + 0.0)
 
 
-def _read(database: sqlite3.Connection) -> Iterator[tuple[bytes, frozenset[str]]]:
+def _read(database: "Connection") -> Iterator[tuple[bytes, frozenset[str]]]:
     """Yield the queries and their parties, the oldest first."""
     found = database.execute("SELECT number, names FROM parties")
     members = {number: frozenset(names.split()) for number, names in found}
@@ -112,7 +116,7 @@ def _read(database: sqlite3.Connection) -> Iterator[tuple[bytes, frozenset[str]]
         yield query, members[number]
 
 
-def _write(database: sqlite3.Connection, keys: Sequence[bytes], members: frozenset[str]) -> None:
+def _write(database: "Connection", keys: Sequence[bytes], members: frozenset[str]) -> None:
     """Write queries as the newest ones, and delete the oldest above the limit."""
     names = " ".join(sorted(members))  # names of a roster contain no spaces
     database.execute("INSERT INTO parties (names) VALUES (?) ON CONFLICT DO NOTHING", (names,))

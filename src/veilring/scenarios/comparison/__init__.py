@@ -64,6 +64,7 @@ from veilring.scenarios.reporting import versions_used
 from veilring.scenarios.runner import Conditions, Labelled, Progress, ignore_progress, play_queries
 from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.simulation import Topology
+from veilring.simulation.loop import complete
 
 # They take a few seconds, and are enough for a first answer.
 _FIRST_SPLITS: Final = 5
@@ -612,7 +613,7 @@ def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
     """Play a batch in the simulation and in memory, and check its cost against the closed form."""
     label = partial(play_queries, setup, asked.X, seed=seed, conditions=Conditions())
     simulated = simulation.simulate(label(Simulated(topology)))
-    here = asyncio.run(label(Memory()))
+    here = complete(lambda: label(Memory()), asyncio.run)
     forecast = _require_forecast(simulated)
     _require_forecast(here)
     return Played(
@@ -620,7 +621,7 @@ def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
         *forecast.traffic,
         *forecast.setup,
         simulated_seconds=sum(batch.seconds for batch in simulated.batches),
-        seconds=sum(batch.seconds for batch in here.batches),
+        seconds=here.seconds,
     )
 
 

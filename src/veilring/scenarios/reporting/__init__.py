@@ -44,8 +44,8 @@ _TRACE: Final = "trace.parquet"
 _EVENTS: Final = "events.json"
 _MODEL: Final = "model.json"
 _ANSWERS: Final = "labels.csv"
-# The versions that determine the numbers of a run, needed to repeat it.
-_VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
+# The versions that determine the numbers of a seeded run, needed to repeat it.
+_VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "scikit-learn")
 
 T = TypeVar("T")
 

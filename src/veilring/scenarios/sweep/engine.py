@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -109,7 +109,7 @@ def each_done(
         results = parallel(calls)
         try:
             yield results
-        except BrokenProcessPool as error:
+        except BrokenExecutor as error:
             raise ClusterError("a worker process died; was there enough memory?") from error
         finally:
             with warnings.catch_warnings():
