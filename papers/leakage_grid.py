@@ -391,7 +391,8 @@ def watch_distinct(
         honest, inserted = _bear(births, hop + 1, received, passed, values[:, position])
         exposed[hop, honest] = 1
         right[hop, honest] = inserted
-        np.sum(births > known_to_successor(hop, parties), axis=1, out=claims[hop])
+        fresh = births > known_to_successor(hop, parties)
+        claims[hop] = fresh.sum(axis=1, dtype=np.int32)
 
     run_ring(values, parameters, rng, observe)
     born_by = _born_by(births, last <= parameters.upper, hops)
@@ -407,33 +408,27 @@ def _bear(
     # Noise takes the places of the entries that it displaces. The smallest value of an honest
     # answer is the first entry to differ, and moves the entries behind it.
     differs = passed != received
-    first = differs.argmax(axis=1)[:, None]
-    least = np.take_along_axis(passed, first, axis=1) == own[:, :1]
-    honest = np.flatnonzero(least & np.take_along_axis(differs, first, axis=1))
-    before = births[honest]
+    first = np.arange(0, differs.size, differs.shape[1]) + differs.argmax(axis=1)
+    honest = np.flatnonzero((passed.take(first) == own[:, 0]) & differs.take(first))
+    before, inserted = births[honest], np.empty(honest.size, dtype=np.int64)
     np.copyto(births, birth, where=differs)
-    births[honest], inserted = _merge(before, birth, passed[honest], own[honest])
+    for block in cut_rows(honest.size, births.shape[1], BLOCK_ENTRIES):
+        runs = honest[block]
+        births[runs], inserted[block] = _merge(before[block], birth, received[runs], own[runs])
     return honest, inserted
 
 
 def _merge(
-    births: NDArray[np.int32], birth: int, passed: Floats, own: Floats
+    births: NDArray[np.int32], birth: int, received: Floats, own: Floats
 ) -> tuple[NDArray[np.int32], Ints]:
-    """Return the births of the entries passed, and how many are the party's own, shape (T,).
-
-    The entries are those received, with these births, among which the party's smallest are merged.
-    """
-    trials, k = passed.shape
-    # With the runs side by side in memory, a step of all of them takes some nanoseconds each.
-    merged = np.empty((k, trials), dtype=np.int32)
-    next_old, next_own = (np.arange(0, trials * k, k) for _ in range(2))
-    for entries, born in zip(np.ascontiguousarray(passed.T), merged, strict=True):
-        is_old = entries != own.take(next_own)
-        np.copyto(born, birth)
-        np.copyto(born, births.take(next_old), where=is_old)
-        next_old += is_old
-        next_own += ~is_old
-    return merged.T, next_own - np.arange(0, trials * k, k)
+    """Return the births of the k smallest of the union, and how many are the party's own."""
+    greatest = received[:, ::-1]
+    inserted = np.count_nonzero(own < greatest, axis=1)
+    order = np.minimum(own, greatest).argsort(axis=1)  # the party's own are at the first places
+    last = np.arange(births.shape[1] - 1, births.size, births.shape[1])[:, None]
+    merged = births.take(last - order)
+    np.copyto(merged, birth, where=order < inserted[:, None])
+    return merged, inserted
 
 
 def _born_by(births: NDArray[np.int32], counted: Bools, hops: int) -> Ints:
