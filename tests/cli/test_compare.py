@@ -53,7 +53,9 @@ def test_prints_a_line_per_system_and_the_decision() -> None:
 
 def test_compares_the_files_of_parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each party keeps its own rows, read by one schema; a file may have a reading of its own."""
-    monkeypatch.setattr("veilring.scenarios.comparison.system_names", lambda: ("release",))
+    monkeypatch.setattr(
+        "veilring.scenarios.comparison.contenders.system_names", lambda: ("release",)
+    )
     files = [tmp_path / f"{name}.csv" for name in ("north", "south", "coast")]
     for number, file in enumerate(files):
         rows = (f"{n % 9},{'ab'[n % 9 > 4]}" for n in range(20 + 10 * number))

@@ -314,6 +314,17 @@ def test_a_hostile_batch_ends_with_colours() -> None:
     assert (first.sizes[sorted(found)] >= len(found)).all()
 
 
+def test_hard_queries_leave_work_for_the_others() -> None:
+    """If some queries use up their share of the work, the bounds of all others are exact."""
+    rng, graph = np.random.default_rng(0), np.zeros((210, 210), dtype=np.bool_)
+    for part, density in ((slice(150), 0.9), (slice(150, 210), 0.3)):
+        upper = np.triu(rng.random(graph[part, part].shape) < density, 1)
+        graph[part, part] = upper | upper.T
+    exact = largest_cliques(graph, work=100_000).exact
+    assert exact[150:].all()
+    assert not exact[:150].any()
+
+
 def graph_of(queries: ArrayLike, radii: ArrayLike) -> Bools:
     """Return the overlaps of balls, given as lists."""
     return overlap_graph(np.array(queries), np.array(radii))

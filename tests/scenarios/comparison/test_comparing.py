@@ -448,6 +448,10 @@ class Constant:
         return np.full(len(X), self.label)
 
 
+REGISTRY = "veilring.scenarios.comparison.contenders"
+"""The module that finds systems and baselines."""
+
+
 @pytest.fixture
 def asked(question: Question) -> Question:
     """Return the question without a search in hindsight."""
@@ -464,7 +468,7 @@ def test_a_baseline_that_cannot_be_used_is_left_out(
         assert not list(installed(Features.of_numbers(4, 3)))
     why = "cannot import name 'DOUBLE'\nfrom 'tree'"
     broken = Baseline("broken", "Broken", f"{__name__}:Constant", lambda _split: {"why": why})
-    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _features: iter([broken]))
+    monkeypatch.setattr(f"{REGISTRY}.installed", lambda _features: iter([broken]))
     contenders, left_out = find_contenders(load_facts(asked)[0], asked)
     assert "broken" not in {each.key[0] for each in contenders} != set()
     (found,) = [each for each in left_out if each.name == "Broken"]
@@ -477,7 +481,7 @@ def test_a_baseline_has_a_line_at_each_epsilon(
 ) -> None:
     """It is an owner's line with its authors' guarantee, for all held-out rows."""
     mine = Baseline("constant", "constant", f"{__name__}:Constant", lambda _split: {}, delta=1e-5)
-    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _features: iter([mine]))
+    monkeypatch.setattr(f"{REGISTRY}.installed", lambda _features: iter([mine]))
     found = compare(asked, workers=1)
     lines = _of(found, "constant")
     assert [line.epsilon for line in lines] == [1.0, 2.0]
@@ -498,8 +502,8 @@ def test_a_baseline_that_fails_on_a_split_has_no_line(
         return {"why": "a singular matrix"} if split.number else {}
 
     mine = Baseline("constant", "constant", f"{__name__}:Constant", options)
-    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _features: iter([mine]))
-    monkeypatch.setattr("veilring.scenarios.comparison.system_names", tuple)
+    monkeypatch.setattr(f"{REGISTRY}.installed", lambda _features: iter([mine]))
+    monkeypatch.setattr(f"{REGISTRY}.system_names", tuple)
     found = compare(asked, workers=1)
     assert not _of(found, "constant")
     assert [each.name for each in found.left_out] == ["constant, ε = 1", "constant, ε = 2"]
@@ -513,8 +517,8 @@ def test_more_splits_are_drawn_while_a_preferred_line_is_open(
 ) -> None:
     """It stops at the given number of splits; each comparison so far is shown."""
     found: dict[str, type[System]] = {"mine": Mine}
-    monkeypatch.setattr("veilring.scenarios.comparison.system_names", lambda: tuple(found))
-    monkeypatch.setattr("veilring.scenarios.comparison.find_system", found.__getitem__)
+    monkeypatch.setattr(f"{REGISTRY}.system_names", lambda: tuple(found))
+    monkeypatch.setattr(f"{REGISTRY}.find_system", found.__getitem__)
     seen = list[int]()
     monkeypatch.setattr(Decision, "open", property(lambda self: self.standings))
     more = asked.model_copy(update={"splits": 6, "splits_max": 15})
@@ -528,8 +532,8 @@ def test_a_system_of_another_package_has_its_lines(
 ) -> None:
     """The comparison finds systems only through the registry."""
     found: dict[str, type[System]] = {"mine": Mine}
-    monkeypatch.setattr("veilring.scenarios.comparison.system_names", lambda: tuple(found))
-    monkeypatch.setattr("veilring.scenarios.comparison.find_system", found.__getitem__)
+    monkeypatch.setattr(f"{REGISTRY}.system_names", lambda: tuple(found))
+    monkeypatch.setattr(f"{REGISTRY}.find_system", found.__getitem__)
     lines = compare(asked, workers=1).lines
     assert [line.key for line in lines[2:]] == [("mine", "", 1.0), ("mine", "", 2.0)]
 
@@ -538,8 +542,8 @@ def test_data_may_be_a_name_a_table_or_the_table_of_each_party(
     asked: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fields of a question are arguments; each party keeps its rows, on every split."""
-    monkeypatch.setattr("veilring.scenarios.comparison.system_names", tuple)
-    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _features: iter(()))
+    monkeypatch.setattr(f"{REGISTRY}.system_names", tuple)
+    monkeypatch.setattr(f"{REGISTRY}.installed", lambda _features: iter(()))
     named = compare("iris", parties=3, splits=2, workers=1)
     assert (named.facts.name, named.question.parties, named.splits) == ("iris", 3, 2)
     table = load("iris")

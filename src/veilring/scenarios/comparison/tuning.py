@@ -8,7 +8,7 @@ the one there.
 Labels come from `Setup.score`: the vectorised steps that parties run, without their messages.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -102,6 +102,11 @@ class SystemAt:
     def key(self) -> tuple[str, str, float | None]:
         """The name, the form and the ε."""
         return self.system.name, self.form, getattr(self.system, "epsilon", None)
+
+    @property
+    def title(self) -> str:
+        """The title of the system, with the form."""
+        return f"{self.system.title}, {self.form}" if self.form else self.system.title
 
     @property
     def asks_all(self) -> bool:
@@ -261,6 +266,45 @@ class Search:
         if scores is None:
             return np.empty(0)
         return scores if splits is None else scores[list(splits)]
+
+
+# A search tries some twenty choices of parameters on each of them.
+_HINDSIGHT_SPLITS: Final = 8
+
+
+class Hindsight(NamedTuple):
+    """The best parameters in hindsight, and their accuracy on each split."""
+
+    parameters: Mapping[str, object]
+    accuracies: tuple[float, ...]
+
+
+def search_in_hindsight(
+    contender: SystemAt, table: Table, question: Question, *, is_line: bool
+) -> Hindsight:
+    """Return the best parameters, and their accuracy on splits not used to choose them."""
+    splits = [draw_split(table, question, each) for each in range(question.splits)]
+    searched, others = splits[:_HINDSIGHT_SPLITS], splits[_HINDSIGHT_SPLITS:]
+
+    def accuracies(system: System, splits: Sequence[DealtSplit]) -> list[float]:
+        at = SystemAt(system, contender.form)
+        return [at.accuracy(split, question) for split in splits]
+
+    def measure(systems: Sequence[System]) -> Iterator[Floats | None]:
+        for system in systems:
+            try:
+                yield np.array(accuracies(system, searched))
+            except InputError:  # not for these rows
+                yield None
+
+    fixed = frozenset(question.settings)
+    search = Search(contender.system, splits[0].facts, measure, fixed)
+    best, honest = search.best(), search.honest()
+    if not best.parameters and is_line:
+        return Hindsight({}, honest)  # on the others it is the line itself
+    system = contender.system.replaced(**best.parameters)
+    shares = (*honest, *accuracies(system, others))
+    return Hindsight(best.parameters, shares)
 
 
 @dataclass(frozen=True, slots=True)

@@ -447,14 +447,15 @@ def _stripped(
 
 
 def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
-    """Yield each array minus the previous one of the same kind in its channel."""
-    last: dict[tuple[object, ...], Block] = {}
+    """Yield each array received minus the previous one of the same kind from its sender."""
+    last: dict[tuple[str, str], Block] = {}
     for slot, field, block in found:
-        key = (slot.sent, slot.peer, slot.kind)
-        if not slot.sent and key in last:
-            where = Place(f"{slot} minus the previous message", field, slot, is_combined=True)
-            yield where, block.minus(last[key])
-        last[key] = block
+        if not slot.sent:
+            channel = slot.peer, slot.kind
+            if channel in last:
+                where = Place(f"{slot} minus the previous message", field, slot, is_combined=True)
+                yield where, block.minus(last[channel])
+            last[channel] = block
 
 
 def _swapped(

@@ -8,6 +8,7 @@ Sources: Yilmaz, Al-Rubaie and Chang 2019; Wang et al., "Collecting and analyzin
 data with local differential privacy", ICDE 2019.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,7 +37,36 @@ _CODES_MAX: Final = 1 << 32  # a code has four bytes at most
 
 
 @dataclass(frozen=True)
-class Laplace(CodeDistribution):
+class _Steps(CodeDistribution):
+    """A distribution whose outcomes are whole steps: code 0 is the lowest, `-most`."""
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """The largest outcome, in steps."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> Fraction:
+        """The number represented by an outcome of 1."""
+
+    @property
+    @override
+    def influence(self) -> float:
+        return self.most * float(self.unit)
+
+    @property
+    @override
+    def codes(self) -> int:
+        return 2 * self.most + 1
+
+    @override
+    def total(self, sums: Ints) -> Floats:
+        return np.asarray(sums[..., 0] * float(self.unit))
+
+
+@dataclass(frozen=True)
+class Laplace(_Steps):
     """A number plus noise of scale `2 / epsilon`.
 
     For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
@@ -58,14 +88,14 @@ class Laplace(CodeDistribution):
         return 2 * _LAPLACE_LEVELS / Fraction(self.epsilon)
 
     @cached_property
+    @override
     def most(self) -> int:
-        """The largest outcome, in steps of the grid."""
         return _LAPLACE_LEVELS + ceil(_SCALES_MAX * self.scale)
 
     @property
     @override
-    def influence(self) -> float:
-        return self.most / _LAPLACE_LEVELS
+    def unit(self) -> Fraction:
+        return Fraction(1, _LAPLACE_LEVELS)
 
     @property
     def bias(self) -> float:
@@ -77,11 +107,6 @@ class Laplace(CodeDistribution):
     @override
     def exact_epsilon(self) -> float:
         return float_ceil(Fraction(self.epsilon))
-
-    @property
-    @override
-    def codes(self) -> int:
-        return 2 * self.most + 1
 
     @property
     @override
@@ -114,10 +139,6 @@ class Laplace(CodeDistribution):
         return np.stack((steps, self._squared(steps / _LAPLACE_LEVELS)), axis=-1)
 
     @override
-    def total(self, sums: Ints) -> Floats:
-        return np.asarray(sums[..., 0] / _LAPLACE_LEVELS)
-
-    @override
     def squares(self, sums: Ints, counts: Ints) -> Floats:
         return self._unsquared(sums[..., 1])
 
@@ -144,7 +165,7 @@ _LOW: Final = 1 << 32  # the weight outside the window; the ratio to it is exact
 
 
 @dataclass(frozen=True)
-class Piecewise(CodeDistribution):
+class Piecewise(_Steps):
     """A number near the client's with high probability, any other with low probability."""
 
     name: ClassVar[str] = "piecewise"
@@ -163,8 +184,8 @@ class Piecewise(CodeDistribution):
         return int(exp_floor(self.epsilon) * _LOW)
 
     @property
+    @override
     def most(self) -> int:
-        """The largest outcome, `M`."""
         return _PIECEWISE_LEVELS + self.reach
 
     @cached_property
@@ -178,24 +199,14 @@ class Piecewise(CodeDistribution):
         return (2 * self.reach + 1) * (self.high - _LOW)
 
     @cached_property
-    def unit(self) -> Fraction:
-        """The number represented by an outcome of 1."""
-        return Fraction(self.weight, self._inside * _PIECEWISE_LEVELS)
-
-    @property
     @override
-    def influence(self) -> float:
-        return self.most * float(self.unit)
+    def unit(self) -> Fraction:
+        return Fraction(self.weight, self._inside * _PIECEWISE_LEVELS)
 
     @property
     @override
     def exact_epsilon(self) -> float:
         return min(float(self.epsilon), log_ceil(Fraction(self.high, _LOW)))
-
-    @property
-    @override
-    def codes(self) -> int:
-        return 2 * self.most + 1
 
     @property
     @override
@@ -217,10 +228,6 @@ class Piecewise(CodeDistribution):
     @override
     def summed(self, codes: Codes) -> Ints:
         return (codes - self.most)[..., None]
-
-    @override
-    def total(self, sums: Ints) -> Floats:
-        return np.asarray(sums[..., 0] * float(self.unit))
 
     @override
     def second_moment(self, x: float) -> float:

@@ -21,6 +21,9 @@ preserves privacy. A heuristic that finds large cliques gives a *lower* bound an
 """
 
 from dataclasses import dataclass
+from itertools import accumulate, chain
+from math import ceil
+from operator import or_
 from typing import Final
 
 import numpy as np
@@ -30,7 +33,7 @@ from veilring.data.table import is_table
 from veilring.privacy.checks import require, require_that
 
 # The number of coloured vertices for one batch, about a second. Batches on ordinary data sets, 800
-# queries with some 15 rows in a ball, need a tenth of it.
+# queries with some 15 rows in a ball, need a fiftieth of it.
 WORK_MAX: Final = 4_000_000
 
 
@@ -78,9 +81,9 @@ class CliqueBounds:
 def largest_cliques(graph: Bools, *, work: int = WORK_MAX) -> CliqueBounds:
     """Bound the largest clique through each vertex: omega(i) of vertex i.
 
-    Each search is restricted to a vertex and its neighbours. Vertices with a small bound come
-    first, so that a few hard ones do not use up the work, and the bounds found exclude these
-    vertices from searches for larger cliques.
+    Each search is restricted to a vertex and its neighbours. Vertices with few neighbours come
+    first, and their bounds exclude them from searches for larger cliques. Each search may use an
+    equal share of the work that is left, so that a few hard ones do not use up all of it.
 
     Args:
         work: The approximate number of vertices that may be coloured. With 0, the bounds follow
@@ -88,8 +91,8 @@ def largest_cliques(graph: Bools, *, work: int = WORK_MAX) -> CliqueBounds:
     """
     _require_graph(graph)
     require(work >= 0, "work", work, "a whole number of at least 0")
-    order = _smallest_last(graph)
-    search = _Search(graph[np.ix_(order, order)], work)
+    order = _smallest_first(graph)
+    search = _Search(graph[order].take(order, axis=1), work)
     search.run()
     sizes = np.empty(len(graph), dtype=np.int64)
     sizes[order] = search.upper
@@ -99,107 +102,125 @@ def largest_cliques(graph: Bools, *, work: int = WORK_MAX) -> CliqueBounds:
 
 
 class _Search:
-    """The bounds on all vertices, from below by cliques found and from above by colours."""
+    """The bounds on all vertices, from below by cliques found and from above by colours.
+
+    In whatever is done with a set, the highest vertices come first. They have the most neighbours,
+    so that cliques that grow from them are large.
+    """
 
     def __init__(self, graph: Bools, work: int) -> None:
-        self.near = _bitsets(graph)
-        everyone = (1 << len(graph)) - 1
-        self.far = [everyone & ~near & ~(1 << v) for v, near in enumerate(self.near)]
         self.work = work
+        self.near = _bitsets(graph)
+        self.bit = [1 << v for v in range(len(graph))]
+        everyone = (1 << len(graph)) - 1
+        self.far = [everyone ^ (near | own) for near, own in zip(self.near, self.bit, strict=True)]
         self.lower = [1] * len(graph)
-        self.upper = _colours_around(graph, self._colour(everyone, 0)[:2])
+        self.upper = _colours_around(graph, self._colour(everyone, 0))
+        # Entry k has the vertices that may be in a clique of more than k.
+        self.above = [0] * (len(graph) + 1)
+        for own, upper in zip(self.bit, self.upper, strict=True):
+            self.above[upper - 1] |= own
+        self.above = list(accumulate(reversed(self.above), or_))[::-1]
 
     def run(self) -> None:
         """Tighten the bounds until they meet or the work is used up."""
-        for v, neighbours in enumerate(self.near):
-            if self.work <= 0:
-                return
-            self.upper[v] = min(self.upper[v], 1 + self._colour(neighbours, len(self.near))[2])
-        for v in sorted(range(len(self.near)), key=self.upper.__getitem__):
-            if self.lower[v] < self.upper[v] and not self._settle(v):
-                return
+        while self.work > 0 and (hard := self._unsettled()):
+            for waiting, v in zip(range(len(hard), 0, -1), hard, strict=True):
+                self._settle(v, self.work - ceil(self.work / waiting))
 
-    def _settle(self, v: int) -> bool:
-        """Find the largest clique through a vertex; return whether the work sufficed."""
-        neighbours = self.near[v]
-        for other in _members(neighbours):
-            if self.upper[other] <= self.lower[v]:
-                neighbours &= ~(1 << other)
-        clique = self._largest(neighbours, self.lower[v] - 1)
-        if clique is None:
-            return False
-        found = [v, *_members(clique)] if clique else []
-        for member in found:
-            self.lower[member] = max(self.lower[member], len(found))
-        self.upper[v] = self.lower[v]
-        return True
+    def _unsettled(self) -> list[int]:
+        return [v for v, lower in enumerate(self.lower) if lower < self.upper[v]]
 
-    def _largest(self, candidates: int, best: int) -> int | None:
-        """Return a largest clique of more than `best` candidates, 0 if none, or None if too hard.
+    def _settle(self, v: int, least: int) -> None:
+        """Tighten the bounds on a vertex until they meet or no more than `least` work is left."""
+        best, clique, most = self._largest(v, least)
+        for member in clique:
+            self.lower[member] = max(self.lower[member], best)
+        for size in range(most, self.upper[v]):
+            self.above[size] ^= self.bit[v]
+        self.upper[v] = min(self.upper[v], most)
 
-        The search keeps its own stack, because a clique can exceed Python's recursion limit.
+    def _largest(self, v: int, least: int) -> tuple[int, list[int], int]:
+        """Search for a clique through a vertex that is larger than those known.
+
+        The search keeps its own stack, because a clique can exceed Python's recursion limit. An
+        entry is a clique, its size, the vertices that may join it, and a bound on what it becomes.
+
+        Returns:
+            The size of the largest clique found or known, the members of one that was found, and
+            an upper bound on the size.
         """
-        found = 0
-        stack = [(0, 0, candidates, *self._colour(candidates, best)[:2])]
+        near, bit = self.near, self.bit
+        best, found, most = self.lower[v], list[int](), self.upper[v]
+        stack = [(bit[v], 1, near[v] & self.above[best], most)]
         while stack:
-            size, clique, candidates, vertices, colours = stack.pop()
-            if not vertices or size + colours[-1] <= best:
+            clique, size, joining, bound = stack.pop()
+            if bound <= best or size + joining.bit_count() <= best:
                 continue
-            v = vertices.pop()
-            colours.pop()
-            stack.append((size, clique, candidates & ~(1 << v), vertices, colours))
-            joining = candidates & self.near[v]
-            if joining:
-                if self.work <= 0:
-                    return None
-                bounds = self._colour(joining, best - size - 1)[:2]
-                stack.append((size + 1, clique | 1 << v, joining, *bounds))
-            elif size + 1 > best:
-                best, found = size + 1, clique | 1 << v
-        return found
+            if self.work <= least:
+                return best, found, most
+            classes = self._colour(joining, best - size)
+            if size == 1:
+                most = min(most, best + len(classes))
+            if not classes:
+                continue
+            grown = self._grow(joining)
+            if (gain := size + len(grown) - best) > 0:
+                best, found = best + gain, [*_members(clique), *grown]
+                classes = classes[gain:]
+            rest = joining ^ sum(classes)
+            for bound, colour_class in enumerate(classes, best + 1):
+                for u in _members(colour_class):
+                    stack.append((clique | bit[u], size + 1, rest & near[u], bound))
+                    rest |= bit[u]
+        return best, found, best
 
-    def _colour(self, candidates: int, needless: int) -> tuple[list[int], list[int], int]:
-        """Colour greedily; return vertices above colour `needless`, their colours and the count.
-
-        Both lists ascend by colour. A branch that adds a vertex of colour c and then only vertices
-        of lower colours grows by at most c.
-        """
-        vertices: list[int] = []
-        colours: list[int] = []
-        colour = 0
+    def _grow(self, candidates: int) -> list[int]:
+        """Return a clique of candidates that no other candidate can join."""
+        near, clique = self.near, list[int]()
         while candidates:
-            colour += 1
-            free = candidates
+            v = candidates.bit_length() - 1
+            clique.append(v)
+            candidates &= near[v]
+        return clique
+
+    def _colour(self, vertices: int, needless: int) -> list[int]:
+        """Colour vertices greedily; return the classes after the first `needless` ones.
+
+        A clique has at most one vertex of each class. If it has more than `needless`, the last is
+        in a class that is returned; and if that is class c, from 1, it has at most `needless + c`.
+        """
+        far, bit, classes = self.far, self.bit, list[int]()
+        self.work -= vertices.bit_count()
+        while vertices:
+            needless -= 1
+            free = before = vertices
             while free:
-                lowest = free & -free
-                v = lowest.bit_length() - 1
-                candidates ^= lowest
-                free &= self.far[v]
-                self.work -= 1
-                if colour > needless:
-                    vertices.append(v)
-                    colours.append(colour)
-        return vertices, colours, colour
+                v = free.bit_length() - 1
+                vertices ^= bit[v]
+                free &= far[v]
+            if needless < 0:
+                classes.append(before ^ vertices)
+        return classes
 
 
-def _colours_around(graph: Bools, coloured: tuple[list[int], list[int]]) -> list[int]:
+def _colours_around(graph: Bools, classes: list[int]) -> list[int]:
     """Return the number of colours among each vertex and its neighbours, in one colouring."""
-    vertices, colours = coloured
-    has_colour = np.zeros((len(graph), max(colours, default=0)), dtype=np.float32)
-    has_colour[vertices, np.array(colours, dtype=np.int64) - 1] = 1
-    seen = graph.astype(np.float32) @ has_colour > 0
-    return [int(count) for count in 1 + seen.sum(axis=1)]
+    members = [_members(each) for each in classes]
+    firsts = np.cumsum([0, *map(len, members)])[:-1]
+    seen = np.logical_or.reduceat(graph[[*chain(*members)]], firsts, axis=0)
+    return [int(count) for count in 1 + np.count_nonzero(seen, axis=0)]
 
 
-def _smallest_last(graph: Bools) -> Ints:
-    """Return the vertices in smallest-last order: each has the fewest neighbours up to itself."""
+def _smallest_first(graph: Bools) -> Ints:
+    """Return the vertices in the order in which those with the fewest neighbours are removed."""
     degrees = graph.sum(axis=1, dtype=np.int64)
-    order = np.empty(len(graph), dtype=np.int64)
-    for place in reversed(range(len(graph))):
-        v = int(degrees.argmin())
-        order[place] = v
-        degrees[graph[v]] -= 1
-        degrees[v] = 2 * len(graph)  # stays above all remaining degrees
+    order = np.empty(0, dtype=np.int64)
+    while order.size < len(graph):
+        fewest = np.flatnonzero(degrees == degrees.min())
+        order = np.concatenate([order, fewest])
+        degrees -= graph[fewest].sum(axis=0)
+        degrees[fewest] = 2 * len(graph)  # stays above all remaining degrees
     return order
 
 
@@ -211,9 +232,9 @@ def _bitsets(graph: Bools) -> list[int]:
 def _members(vertices: int) -> list[int]:
     members = []
     while vertices:
-        lowest = vertices & -vertices
-        members.append(lowest.bit_length() - 1)
-        vertices ^= lowest
+        v = vertices.bit_length() - 1
+        members.append(v)
+        vertices ^= 1 << v
     return members
 
 
