@@ -26,6 +26,7 @@ from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreF
 from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offload, run_inline
+from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
@@ -35,7 +36,7 @@ from veilring.protocols.ldp.messages import (
     ReportVerdict,
     Task,
 )
-from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX, submit_reports
+from veilring.protocols.ldp.roles import submit_reports
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Store
 
@@ -193,8 +194,8 @@ async def test_a_closed_collection_refuses_new_and_acknowledges_old_reports(path
 UNANSWERABLE: dict[str, tuple[Lie, int, int]] = {
     "ragged ids": (ragged_ids, 30, 1),
     "no report": (partial(with_fields, ids=b""), 30, 1),
-    "too many messages": (with_fields, 1, WINDOW_MESSAGES_MAX + 1),
-    "too many bytes": (with_fields, 8192, WINDOW_BYTES_MAX // 8192 // 17 + 2),
+    "too many messages": (with_fields, 1, 2 * UNREAD_MESSAGES_MAX),
+    "too many bytes": (with_fields, 8192, 2 * UNREAD_BYTES_MAX // 8192 // 17),
 }
 
 
@@ -224,7 +225,7 @@ async def test_a_flood_costs_only_a_session(path: Path, lie: Lie, size: int, cou
 
 async def test_a_failing_store_ends_sessions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During a full disk clients get an error; repeated reports count once."""
-    monkeypatch.setattr("veilring.protocols.ldp.collector.STORE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("veilring.protocols.intake.STORE_PAUSE_SECONDS", 0.0)
     made = batches(TASK, 100)
     async with collecting(path) as setting:
         with monkeypatch.context() as patch:

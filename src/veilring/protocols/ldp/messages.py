@@ -13,9 +13,8 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from pydantic import Field
 from veilring.arrays import Ints
 from veilring.errors import ProtocolViolation
 from veilring.protocols.digests import canonical_json
+from veilring.protocols.intake import ReasonedVerdict
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Survey
 from veilring.transport.handshake import FORMAT
@@ -113,6 +113,7 @@ class ReportBatch(Message, kind="ldp.reports"):
         more: Whether another batch follows in this session.
     """
 
+    joins = "ids", "reports"
     task: bytes
     question: _Number
     ids: bytes
@@ -136,14 +137,9 @@ class ReportReceipt(Message, kind="ldp.receipt"):
     verdicts: Annotated[NDArray[np.uint8], Array("|u1", 1)]
 
 
-class ReportVerdict(IntEnum):
-    """The collector's decision on one report, as a byte of a receipt.
+class ReportVerdict(ReasonedVerdict):
+    """The collector's decision on one report."""
 
-    Attributes:
-        reason: Its meaning in words.
-    """
-
-    reason: str
     COUNTED = 0, "stored and counted"
     KNOWN = 1, "stored before, and counted once"
     MALFORMED = 2, "unknown question, or too short for its question"
@@ -153,12 +149,6 @@ class ReportVerdict(IntEnum):
     OTHER_TASK = 6, "made for another task"
     CLOSED = 7, "collection closed"
     OVER_QUOTA = 8, "no more reports accepted from this client (see reports_max)"
-
-    def __new__(cls, value: int, reason: str = "") -> Self:
-        """Return the number with its words."""
-        verdict = int.__new__(cls, value)
-        verdict._value_, verdict.reason = value, reason
-        return verdict
 
     @property
     def is_kept(self) -> bool:
