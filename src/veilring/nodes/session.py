@@ -14,7 +14,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count, takewhile
+from itertools import count
 from operator import itemgetter
 from types import TracebackType
 from typing import Annotated, Final, Self, TypeVar, cast
@@ -575,13 +575,17 @@ class _Inbox:
 
     def count_joined(self) -> int:
         """Return the number of messages of the kind `joins` before the first of another kind."""
-        return sum(1 for _ in takewhile(lambda each: each[1].kind == self.joins, self.unread))
+        count = 0
+        for _, envelope, _ in self.unread:
+            if envelope.kind != self.joins:
+                break
+            count += 1
+        return count
 
     def take(self, count: int) -> list[Envelope]:
         """Take the first messages."""
-        taken = self.unread[:count]
-        del self.unread[:count]
-        self.unread_bytes -= sum(len(frame) for *_, frame in taken)
+        taken, self.unread = self.unread[:count], self.unread[count:]
+        self.unread_bytes -= sum([len(frame) for *_, frame in taken])
         return [envelope for _, envelope, _ in taken]
 
     def forget(self) -> None:
