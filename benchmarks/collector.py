@@ -15,14 +15,16 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.collecting import BATCHED, Drive, drive_collection
-from benchmarks.measurement import Measurement, ratios
+from benchmarks.collecting import BATCHED, Drive, drive_collection, drive_rounds
+from benchmarks.measurement import Bound, Measurement, ratios
 
 SURVEY_CLIENTS = 8
 REPORT_BYTES = 8
 # What one transaction of the collector holds when it is busy, more or less.
 GROUPS = {"single": 2_000, "batched": 50_000}
 AT_ONCE = {"single": 1, "batched": BATCHED}
+# A collector must not slow down while it grows.
+GROWTH = Bound("at least", 0.8)
 
 
 def measure(*, quick: bool) -> list[Measurement]:
@@ -39,14 +41,39 @@ def measure(*, quick: bool) -> list[Measurement]:
         results.append(ratios(f"{name}, beside plain inserts", timed, per=reports))
         rates = tuple(reports / run["seconds"] for run, _ in runs)
         results.append(Measurement(f"{name}, durable", "/s", rates))
-        for what, unit in (("cpu", "us"), ("wire", "B"), ("disk", "B"), ("peak", "MiB")):
+        units = {"cpu": "us", "client": "us", "wire": "B", "disk": "B", "peak": "MiB"}
+        for what, unit in units.items():
             values = tuple(run[what] for run, _ in runs)
             results.append(Measurement(f"{name}, {_WHAT[what]}", unit, values))
     return results
 
 
+def measure_growth(*, quick: bool) -> list[Measurement]:
+    """Send ten million single reports to one collector, a million at a time; or two of 80,000."""
+    rounds, reports = (2, 80_000) if quick else (10, 1_000_000)
+    found = drive_rounds(rounds, reports, Drive(SURVEY_CLIENTS, AT_ONCE["single"], _cpu_seconds))
+    first, last = found[0], found[-1]
+    name = f"{reports:,} single reports after {reports * (rounds - 1):,}"
+    return [
+        Measurement(
+            f"{name}, rate beside that of the first",
+            "x",
+            (first.seconds / last.seconds,),
+            GROWTH,
+            detail=", ".join(f"{reports / each.seconds:,.0f} /s" for each in found),
+        ),
+        Measurement(
+            f"{name}, CPU of the collector beside that of the first",
+            "x",
+            (last.spent / first.spent,),
+            detail=", ".join(f"{each.spent / reports * 1e6:.1f} us" for each in found),
+        ),
+    ]
+
+
 _WHAT = {
     "cpu": "CPU of the collector a report",
+    "client": "CPU of a submitting process a report",
     "wire": "bytes of a report on the wire",
     "disk": "bytes of a report on disk",
     "peak": "collector's peak memory",
@@ -59,6 +86,7 @@ def _collect(reports: int, at_once: int) -> dict[str, float]:
     return {
         "seconds": found.seconds,
         "cpu": found.spent / reports * 1e6,
+        "client": found.client_cpu / reports * 1e6,
         "wire": found.wire_bytes / reports,
         "disk": found.disk_bytes / reports,
         "peak": found.mib,
