@@ -37,11 +37,11 @@ from veilring.protocols.ldp.messages import (
 )
 from veilring.protocols.promise import Forecast, repeated
 
-# The maximum number of unanswered messages of a client. At 10 ms per commit, 512 single reports
-# allow 50,000 per second from one client.
+# The maximum number of unanswered messages of a client, half of what a session holds unread. With
+# a commit every 10 ms, 512 single reports allow 50,000 per second from one client.
 WINDOW_MESSAGES_MAX: Final = 512
-# The same limit in bytes, for batches: the amount that a collector buffers for one session. A
-# message that exceeds the remaining room waits.
+# The same limit in bytes, for batches: a quarter of what a session holds unread. A message that
+# exceeds the remaining room waits.
 WINDOW_BYTES_MAX: Final = 1 << 20
 
 
