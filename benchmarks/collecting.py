@@ -6,9 +6,9 @@ acknowledged is in a committed transaction.
     python -m benchmarks.collecting FOLDER NAME REPORTS AT_ONCE
 
 is one survey client of many, which sends reports that it made beforehand; FOLDER is one of
-`veilring deploy survey`. It prints `ready` once it is connected, waits for a line, and prints one
-line of JSON: when it began and ended, on the system's monotonic clock, its CPU seconds in between,
-the bytes of its messages and how many reports the collector says it counted.
+`veilring deploy survey`. It prints `ready` once it is connected, and waits for a line. Then it
+prints one line of JSON: when it began and ended, on the system's monotonic clock, its CPU seconds
+in between, the bytes of its messages and how many reports the collector says it counted.
 """
 
 import asyncio

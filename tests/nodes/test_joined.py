@@ -84,7 +84,7 @@ async def test_observers_see_each_message(nodes: Nodes) -> None:
 async def test_a_wrong_message_among_others_names_its_sender(
     nodes: Nodes, frame: bytes, said: str
 ) -> None:
-    """A message of another kind or form ends the session when it is received, as by itself."""
+    """A message of another kind or form ends the session when it is received."""
     first = encode(FIRST, Bits(bits=b"a"))
     with pytest.raises(ProtocolViolation, match=said) as caught:
         await heard_by_bob(nodes, [first, frame], Bits)

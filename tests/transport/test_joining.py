@@ -76,7 +76,7 @@ def test_a_joined_message_is_bounded() -> None:
 
 
 def test_joined_messages_say_what_their_frames_say_one_by_one() -> None:
-    """Frames with random faults are joined to the same bytes as by themselves, or refused alike."""
+    """Frames with random faults have the same bytes joined and alone, or are refused in both."""
     rng = np.random.default_rng(7)
     refused = 0
     for _ in range(200):
@@ -101,7 +101,7 @@ def test_joined_messages_say_what_their_frames_say_one_by_one() -> None:
 
 
 def test_another_encoding_of_the_same_size_stays_apart() -> None:
-    """A field whose length is encoded in more bytes ends elsewhere, and is read by itself."""
+    """A field whose length is encoded in more bytes ends elsewhere, and is read alone."""
     kind, rest = Parcel.kind, np.arange(3, dtype=np.uint8)
     short = parcel(b"ab", b"c")
     long = bytearray(encode(SESSION, Parcel(left=b"a", label="x", right=b"c", rest=rest)))

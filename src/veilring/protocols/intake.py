@@ -1,4 +1,4 @@
-"""What a collector of reports does in every protocol: give verdicts, and store by group commit.
+"""The common part of collectors of reports: verdicts, and storage by group commit.
 
 Reports that arrive during one transaction are stored by the next, so that many share the cost of
 making one transaction durable.
