@@ -36,6 +36,7 @@ _BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "ldp": "ldp:measure",
         "owner": "owner:measure_owner",
         "collector": "collector:measure",
+        "growth": "collector:measure_growth",
         "treewalk": "treewalk:measure",
         "prio": "prio:measure",
         "flood": "flood:measure",

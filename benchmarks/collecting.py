@@ -6,9 +6,9 @@ acknowledged is in a committed transaction.
     python -m benchmarks.collecting FOLDER NAME REPORTS AT_ONCE
 
 is one survey client of many, which sends reports that it made beforehand; FOLDER is one of
-`veilring deploy survey`. It prints `ready` once it is connected, waits for a line, and prints one
-line of JSON: when it began and ended, on the system's monotonic clock, the bytes of its messages
-and how many reports the collector says it counted.
+`veilring deploy survey`. It prints `ready` once it is connected, and waits for a line. Then it
+prints one line of JSON: when it began and ended, on the system's monotonic clock, its CPU seconds
+in between, the bytes of its messages and how many reports the collector says it counted.
 """
 
 import asyncio
@@ -60,8 +60,10 @@ class Collected:
 
     Attributes:
         seconds: The time from the first report sent to the last acknowledgement.
+        disk_bytes: The size of the database after the last round.
         wire_bytes: The size of all messages with reports.
         mib: The peak memory of the collector.
+        client_cpu: The CPU seconds of all submitting processes.
         spent: Other counters of its process.
     """
 
@@ -70,6 +72,7 @@ class Collected:
     disk_bytes: float
     wire_bytes: float
     mib: float
+    client_cpu: float
     spent: float = 0.0
 
 
@@ -97,6 +100,12 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
     Raises:
         ClusterError: If a survey client did not come, or not every report was counted.
     """
+    (found,) = drive_rounds(1, reports, drive)
+    return found
+
+
+def drive_rounds(rounds: int, reports: int, drive: Drive) -> list[Collected]:
+    """Do as `drive_collection` several times, always with the same collector."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "survey"
         example = _example(drive)
@@ -105,13 +114,16 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
         with (folder / "log").open("w", encoding="utf-8") as log:
             collector = subprocess.Popen(serve, stderr=log, text=True)
             try:
-                found = _drive(folder, example.names, reports, drive, collector.pid)
+                found = [
+                    _drive(folder, example.names, reports, drive, collector.pid)
+                    for _ in range(rounds)
+                ]
             finally:
                 collector.terminate()
                 collector.wait()
         # One that left in order has moved its log into the file.
         disk = (folder / f"{COLLECTOR}.db").stat().st_size
-    return Collected(reports, disk_bytes=disk, **found)
+    return [Collected(reports, disk_bytes=disk, **each) for each in found]
 
 
 def _example(drive: Drive) -> SurveyExample:
@@ -143,6 +155,7 @@ def _drive(
         "spent": drive.spent(collector) - before,
         "wire_bytes": sum(one["bytes"] for one in found) / len(found) * reports,
         "mib": peak_mib(collector),
+        "client_cpu": sum(one["cpu"] for one in found),
     }
 
 
@@ -201,7 +214,7 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
     async with Node(endpoint, Streams()) as node:
         _say("ready")
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-        began = time.monotonic()
+        began, cpu = time.monotonic(), time.process_time()
         for batches in sessions:
             await node.run(
                 opening(submit_reports, SUBMIT, task.digest),
@@ -211,8 +224,8 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
                 task=task,
                 settled=settled,
             )
-        ended = time.monotonic()
-    done = {"began": began, "ended": ended, "counted": counted, "bytes": sent / count}
+        ended, cpu = time.monotonic(), time.process_time() - cpu
+    done = {"began": began, "ended": ended, "counted": counted, "bytes": sent / count, "cpu": cpu}
     _say(json.dumps(done))
 
 

@@ -25,7 +25,7 @@ from tests.protocols.prio.reports import PRECISION, make_task
 from veilring.deployment.surveys.page import CLIENT, PAGE, render_page, write_page
 from veilring.deployment.surveys.questionnaire import Form, Questionnaire
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.prio import uploads
+from veilring.protocols import intake
 from veilring.protocols.prio.sealing import Problem, ReportRefused
 from veilring.protocols.prio.store import Added, Upload
 from veilring.protocols.prio.uploads import Door
@@ -203,7 +203,7 @@ async def test_an_answer_that_was_lost_counts_once(
     visit: Visit, trusting: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an upload without confirmation, the answers are fixed and the same report is sent."""
-    monkeypatch.setattr(uploads, "STORE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(intake, "STORE_PAUSE_SECONDS", 0.0)
     failures = [StoreFailed("stored, but not confirmed")]
     site: Serving
 

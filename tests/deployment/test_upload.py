@@ -35,7 +35,7 @@ from veilring.deployment.surveys.upload import (
     renew_certificate,
 )
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.prio import uploads
+from veilring.protocols import intake
 from veilring.protocols.prio.dap import REPORT_MEDIA_TYPE
 from veilring.protocols.prio.sealing import CACHE_SECONDS
 from veilring.protocols.prio.store import Added, Upload
@@ -355,7 +355,7 @@ async def test_no_upload_is_acknowledged_before_it_is_stored() -> None:
 
 async def test_a_full_disk_is_reported_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client is told to send the same report again, which is stored once the disk works."""
-    monkeypatch.setattr(uploads, "STORE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(intake, "STORE_PAUSE_SECONDS", 0.0)
     failures = [StoreFailed("the disk is full")]
     store: Callable[[Sequence[Upload]], Sequence[Added]]
 

@@ -11,7 +11,7 @@ from tests.protocols.prio.reports import NOW, VDAFS, Aggregators, make_task
 
 from veilring.deployment.surveys.upload_client import open_uploader
 from veilring.errors import HandshakeError, InputError, StoreFailed
-from veilring.protocols.prio import uploads
+from veilring.protocols import intake
 from veilring.protocols.prio.dap import Report, encode_configs
 from veilring.protocols.prio.sealing import Keyring, Problem, ReportRefused, make_key
 from veilring.protocols.prio.store import Added, Upload
@@ -22,7 +22,7 @@ PAUSES = (0.0, 0.0)
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "STORE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(intake, "STORE_PAUSE_SECONDS", 0.0)
 
 
 async def test_a_measurement_is_counted_once(tmp_path: Path) -> None:

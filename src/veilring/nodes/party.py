@@ -14,7 +14,7 @@ state: it blames the sender of a message that it is itself waiting for. If a pee
 message, both ends are suspects.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
@@ -244,6 +244,16 @@ class Party(Protocol):
         Raises:
             ProtocolViolation: If the message has another type.
         """
+
+    async def receive_joined(self, message_type: type[_M], *, sender: str) -> Sequence[_M]:
+        """Wait for the next message of a peer, and return all of this type that have arrived.
+
+        Messages that differ only in their fields `Message.joins` may be returned as one.
+
+        Raises:
+            ProtocolViolation: If the next message has another type.
+        """
+        return [await self.receive(message_type, sender=sender)]
 
     async def receive_any(
         self, types: OneOf[_M], *, senders: Iterable[str] | None = None, needed: int = 1

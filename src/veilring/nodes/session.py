@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
 from types import TracebackType
-from typing import Annotated, Final, Self, TypeVar
+from typing import Annotated, Final, Self, TypeVar, cast
 
 from numpy.random import Generator
 from pydantic import Field
@@ -57,7 +57,7 @@ from veilring.nodes.party import (
 )
 from veilring.places import place_of_task
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.messages import Envelope, Message, encode
+from veilring.transport.messages import Envelope, Message, encode, join_messages
 from veilring.transport.roster import NAME_CHARACTERS_MAX
 
 _M = TypeVar("_M", bound=Message)
@@ -241,6 +241,12 @@ class Session(Party):
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         inbox = self._inboxes.get(sender) or self._inbox(sender)
+        if not inbox.unread:
+            await self._arrival(inbox, message_type, due)
+        return self._take(inbox, (message_type,))
+
+    async def _arrival(self, inbox: "_Inbox", message_type: type[Message], due: int | None) -> None:
+        sender = inbox.sender
         while not inbox.unread:
             if self.error is not None or self._lost:
                 self._check(sender)
@@ -254,7 +260,17 @@ class Session(Party):
                 await inbox.arrival
             finally:
                 inbox.arrival = None
-        return self._take(inbox, (message_type,))
+
+    @override
+    async def receive_joined(self, message_type: type[_M], *, sender: str) -> Sequence[_M]:
+        inbox = self._inboxes.get(sender) or self._inbox(sender)
+        inbox.joins = message_type.kind
+        await self._arrival(inbox, message_type, None)
+        count = inbox.count_joined()
+        if self._observers or self._arrivals is not None or not count:  # each message by itself
+            return [self._take(inbox, (message_type,)) for _ in range(max(1, count))]
+        self._check()
+        return cast(Sequence[_M], self._decoded(inbox, inbox.take(count)))
 
     @override
     async def receive_any(
@@ -299,16 +315,23 @@ class Session(Party):
             self._check()
         if self._refusals:
             self._refusals.clear()
-        _, message, frame = inbox.unread.pop(0)
+        _, envelope, frame = inbox.unread.pop(0)
         inbox.unread_bytes -= len(frame)
         if self._arrivals is not None:
             self._arrivals.remove(inbox)
+        (message,) = self._decoded(inbox, [envelope])
         if not isinstance(message, types):
             expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
             raise self.fail(ProtocolViolation(inbox.sender, expected))
         if self._observers:
             self._observe((inbox.sender, self.me), message, frame)
         return message
+
+    def _decoded(self, inbox: "_Inbox", envelopes: Sequence[Envelope]) -> list[Message]:
+        try:
+            return join_messages(envelopes)
+        except FrameError as error:
+            raise self.fail(ProtocolViolation(inbox.sender, str(error))) from None
 
     def _check_any(self, among: frozenset[str], needed: int) -> None:
         self._check()
@@ -386,15 +409,16 @@ class Session(Party):
             return False
         if self.error is not None or (self._lost and sender in self._lost):
             return True  # the role has yet to notice the error, or continues without the peer
-        try:
-            message = envelope.message()
-        except FrameError as error:
-            self.fail(ProtocolViolation(sender, str(error)))
-            return True
-        if type(message) in _NEWS and self._heed(sender, message):
-            return True
         inbox = inbox or self._inbox(sender)
-        fits = inbox.put(message, frame, next(self._arrived))
+        if envelope.kind != inbox.joins:  # otherwise it is decoded when it is received
+            try:
+                message = envelope.message()
+            except FrameError as error:
+                self.fail(ProtocolViolation(sender, str(error)))
+                return True
+            if type(message) in _NEWS and self._heed(sender, message):
+                return True
+        fits = inbox.put(envelope, frame, next(self._arrived))
         if self._arrivals is not None:
             self._arrivals.append(inbox)
         if not fits:
@@ -515,18 +539,20 @@ class Session(Party):
 class _Inbox:
     """The unread messages of one peer, or the wait for its next one."""
 
-    __slots__ = ("arrival", "due", "received", "sender", "type", "unread", "unread_bytes")
+    __slots__ = ("arrival", "due", "joins", "received", "sender", "type", "unread", "unread_bytes")
 
     def __init__(self, sender: str) -> None:
         self.sender = sender
         # Seldom more than a few: a deque would take ten times the memory in each of many inboxes.
-        self.unread: list[tuple[int, Message, bytes]] = []
+        self.unread: list[tuple[int, Envelope, bytes]] = []
         self.unread_bytes = 0
         self.received = 0
         self.type: type[Message] = Message
         self.due: int | None = None
         self.arrival: asyncio.Future[None] | None = None
         """Done when a message arrives or the session fails, if the role is waiting."""
+        self.joins = ""
+        """The kind of messages that the role receives joined, if it does."""
 
     @property
     def excess(self) -> str:
@@ -539,13 +565,28 @@ class _Inbox:
             f" or set {limits} before the run"
         )
 
-    def put(self, message: Message, frame: bytes, number: int) -> bool:
+    def put(self, envelope: Envelope, frame: bytes, number: int) -> bool:
         """Append a message, and return whether the unread ones are within the limits."""
         unread = self.unread
-        unread.append((number, message, frame))
+        unread.append((number, envelope, frame))
         self.received += 1
         self.unread_bytes = size = self.unread_bytes + len(frame)
         return len(unread) <= UNREAD_MESSAGES_MAX and size <= UNREAD_BYTES_MAX
+
+    def count_joined(self) -> int:
+        """Return the number of messages of the kind `joins` before the first of another kind."""
+        count = 0
+        for _, envelope, _ in self.unread:
+            if envelope.kind != self.joins:
+                break
+            count += 1
+        return count
+
+    def take(self, count: int) -> list[Envelope]:
+        """Take the first messages."""
+        taken, self.unread = self.unread[:count], self.unread[count:]
+        self.unread_bytes -= sum([len(frame) for *_, frame in taken])
+        return [envelope for _, envelope, _ in taken]
 
     def forget(self) -> None:
         """Drop the unread messages."""

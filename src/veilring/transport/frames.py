@@ -106,6 +106,17 @@ def read_head(body: bytes) -> tuple[WireValue, WireValue]:
     return head
 
 
+def entry_ends(body: bytes) -> list[int]:
+    """Return the position after each entry of the list that a valid body contains."""
+    reader = msgpack.Unpacker(max_buffer_size=len(body))
+    reader.feed(body)
+    ends = []
+    for _ in range(reader.read_array_header()):
+        reader.skip()
+        ends.append(reader.tell())
+    return ends
+
+
 def _head_reader() -> msgpack.Unpacker:
     return msgpack.Unpacker(max_buffer_size=HEAD_BYTES_MAX)
 

@@ -4,6 +4,8 @@ A message is a frozen pydantic model whose class defines its `kind`. On the wire
 MessagePack list `[session, kind, field, field, …]`, with fields in the order of their declaration.
 """
 
+from collections.abc import Sequence
+from itertools import islice, takewhile
 from typing import Annotated, Any, ClassVar, Final, Unpack
 
 import numpy as np
@@ -14,9 +16,11 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.errors import FrameError, InputError
-from veilring.transport.frames import WireValue, check_size, pack, read_head, unpack
+from veilring.transport.frames import WireValue, check_size, entry_ends, pack, read_head, unpack
 
 SESSION_BYTES: Final = 16  # as many as a UUID: never drawn twice by chance
+# The frames of a joined message together: hundreds of small ones. Larger ones would gain little.
+JOINED_BYTES_MAX: Final = 1 << 16
 _ENVELOPE_ITEMS: Final = 2  # the entries before the fields: session and kind
 
 _KINDS: dict[str, type["Message"]] = {}
@@ -41,6 +45,8 @@ class Message(BaseModel):
     kind: ClassVar[str]
     names: ClassVar[tuple[str, ...]]
     """The names of the fields in the order of their declaration."""
+    joins: ClassVar[tuple[str, ...]] = ()
+    """The fields of bytes that `join_messages` concatenates."""
 
     def __init__(self, **fields: Any) -> None:
         """Refuse values that do not fit their fields."""
@@ -169,6 +175,11 @@ class Envelope:
         self.session, self.kind, self._body = session, kind, body
         self._message: Message | None = None
 
+    @property
+    def body(self) -> bytes:
+        """The frame."""
+        return self._body
+
     def fields(self) -> tuple[WireValue, ...]:
         """Return the values of the fields, which may fit no kind of message."""
         said = unpack(self._body)
@@ -192,6 +203,49 @@ class Envelope:
             return message_type(**dict(zip(names, fields)))  # noqa: B905  (as long, and twice as fast)
         except InputError as error:
             raise FrameError(str(error)) from None
+
+
+def join_messages(envelopes: Sequence[Envelope]) -> list[Message]:
+    """Read the messages of one session, and those in a row that are alike as one.
+
+    Two are alike if their frames differ only within the bytes of the fields `Message.joins`. They
+    then have the same encoding around these bytes, so that decoding the first is enough, and the
+    others cost a comparison. These fields of the one message are those of all, concatenated.
+
+    Raises:
+        FrameError: If a frame is no message.
+    """
+    messages, start = list[Message](), 0
+    while start < len(envelopes):
+        message, count = envelopes[start].message(), 1
+        if message.joins:
+            size = len(envelopes[start].body)
+            near = islice(envelopes, start, start + max(1, JOINED_BYTES_MAX // size))
+            bodies = [each.body for each in takewhile(lambda each: len(each.body) == size, near)]  # noqa: B023  (used at once)
+            if len(bodies) > 1:
+                message, count = _join_first(message, bodies)
+        messages.append(message)
+        start += count
+    return messages
+
+
+def _join_first(message: Message, bodies: list[bytes]) -> tuple[Message, int]:
+    """Join a message with the following ones that are alike; return the number of all of them.
+
+    Args:
+        bodies: The frames of the message and of those after it, all of one size.
+    """
+    table = np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), -1)
+    ends = dict(zip(message.names, entry_ends(bodies[0])[_ENVELOPE_ITEMS:], strict=True))
+    sizes = {name: len(getattr(message, name)) for name in message.joins}
+    spans = {name: slice(ends[name] - size, ends[name]) for name, size in sizes.items()}
+    fixed = np.ones(table.shape[1], dtype=np.bool_)
+    for span in spans.values():
+        fixed[span] = False
+    differs = ((table != table[0]) & fixed).any(axis=1)
+    count = int(differs.argmax()) or len(bodies)  # the first does not differ from itself
+    joined = {name: table[:count, span].tobytes() for name, span in spans.items()}
+    return message.model_copy(update=joined), count
 
 
 def open_frame(body: bytes) -> Envelope:

@@ -26,16 +26,19 @@ from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreF
 from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offload, run_inline
+from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
+from veilring.protocols.intake import GROUP_SECONDS
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
+    ID_PREFIX_BYTES,
     ClientBatch,
     ReportBatch,
     ReportReceipt,
     ReportVerdict,
     Task,
 )
-from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX, submit_reports
+from veilring.protocols.ldp.roles import submit_reports
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Store
 
@@ -193,8 +196,8 @@ async def test_a_closed_collection_refuses_new_and_acknowledges_old_reports(path
 UNANSWERABLE: dict[str, tuple[Lie, int, int]] = {
     "ragged ids": (ragged_ids, 30, 1),
     "no report": (partial(with_fields, ids=b""), 30, 1),
-    "too many messages": (with_fields, 1, WINDOW_MESSAGES_MAX + 1),
-    "too many bytes": (with_fields, 8192, WINDOW_BYTES_MAX // 8192 // 17 + 2),
+    "too many messages": (with_fields, 1, 2 * UNREAD_MESSAGES_MAX),
+    "too many bytes": (with_fields, 8192, 2 * UNREAD_BYTES_MAX // 8192 // 17),
 }
 
 
@@ -224,7 +227,7 @@ async def test_a_flood_costs_only_a_session(path: Path, lie: Lie, size: int, cou
 
 async def test_a_failing_store_ends_sessions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During a full disk clients get an error; repeated reports count once."""
-    monkeypatch.setattr("veilring.protocols.ldp.collector.STORE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("veilring.protocols.intake.STORE_PAUSE_SECONDS", 0.0)
     made = batches(TASK, 100)
     async with collecting(path) as setting:
         with monkeypatch.context() as patch:
@@ -280,6 +283,36 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
         await running
         assert sum(groups) == 400
         assert len(groups) <= 3
+
+
+def test_transactions_begin_apart(path: Path) -> None:
+    """Reports that arrive one by one share transactions, of which the first begins at once."""
+    began = list[float]()
+
+    async def counted(call: Callable[[], Any]) -> Any:
+        began.append(asyncio.get_running_loop().time())
+        return call()
+
+    async def main() -> None:
+        async with collecting(path, offload=counted, runtime="simulated") as setting:
+            await asyncio.sleep(1.0)
+            await setting.require("ada", batches(TASK, 2000, at_once=1))
+
+    simulation.simulate(main())
+    assert began[0] < 1.0 + GROUP_SECONDS
+    assert len(began) > 1
+    assert np.diff(began).min() >= GROUP_SECONDS - 1e-9
+
+
+def test_ids_made_together_lie_together() -> None:
+    """They have one random prefix and ascend as they are sent; those of another call do not."""
+    first, second = (
+        np.concatenate([each.ids for each in batches(TASK, 70_000, seed)]) for seed in (1, 2)
+    )
+    numbers = first[:, ID_PREFIX_BYTES:].copy().view(">u4").ravel()
+    assert numbers.tolist() == list(range(70_000))
+    assert len(np.unique(first[:, :ID_PREFIX_BYTES], axis=0)) == 1
+    assert (first[0] != second[0]).any()
 
 
 IMPOSSIBLE: list[tuple[int, list[int], list[int], str]] = [

@@ -13,9 +13,8 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from pydantic import Field
 from veilring.arrays import Ints
 from veilring.errors import ProtocolViolation
 from veilring.protocols.digests import canonical_json
+from veilring.protocols.intake import ReasonedVerdict
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Survey
 from veilring.transport.handshake import FORMAT
@@ -90,6 +90,7 @@ class Task:
 
 
 ID_BYTES: Final = 16  # the size of a UUID: never drawn twice by chance
+ID_PREFIX_BYTES: Final = 12  # drawn for up to 2^32 reports together: never twice either
 # More than a batch of the smallest reports; it bounds the cost of checking a message.
 BATCH_REPORTS_MAX: Final = 1 << 14
 # A quarter of a frame: large enough that a message's overhead is negligible, small enough that
@@ -113,6 +114,7 @@ class ReportBatch(Message, kind="ldp.reports"):
         more: Whether another batch follows in this session.
     """
 
+    joins = "ids", "reports"
     task: bytes
     question: _Number
     ids: bytes
@@ -136,14 +138,9 @@ class ReportReceipt(Message, kind="ldp.receipt"):
     verdicts: Annotated[NDArray[np.uint8], Array("|u1", 1)]
 
 
-class ReportVerdict(IntEnum):
-    """The collector's decision on one report, as a byte of a receipt.
+class ReportVerdict(ReasonedVerdict):
+    """The collector's decision on one report."""
 
-    Attributes:
-        reason: Its meaning in words.
-    """
-
-    reason: str
     COUNTED = 0, "stored and counted"
     KNOWN = 1, "stored before, and counted once"
     MALFORMED = 2, "unknown question, or too short for its question"
@@ -153,12 +150,6 @@ class ReportVerdict(IntEnum):
     OTHER_TASK = 6, "made for another task"
     CLOSED = 7, "collection closed"
     OVER_QUOTA = 8, "no more reports accepted from this client (see reports_max)"
-
-    def __new__(cls, value: int, reason: str = "") -> Self:
-        """Return the number with its words."""
-        verdict = int.__new__(cls, value)
-        verdict._value_, verdict.reason = value, reason
-        return verdict
 
     @property
     def is_kept(self) -> bool:
@@ -201,6 +192,26 @@ class ClientBatch:
             reports=self.reports.tobytes(),
             more=more,
         )
+
+
+def number_ids(prefix: bytes, first: int, count: int) -> NDArray[np.uint8]:
+    """Return ids of consecutive reports: a common random prefix, and their numbers.
+
+    Reports that arrive together then lie together in a database, which would otherwise change a
+    page of its index for each of them.
+
+    Args:
+        prefix: `ID_PREFIX_BYTES` bytes, drawn for the reports that a member makes together.
+        first: The number of the first report, in the order in which they are sent: the order of
+            the rows would reveal ranks in a sorted file.
+
+    Returns:
+        Shape (count, `ID_BYTES`).
+    """
+    ids = np.empty((count, ID_BYTES), dtype=np.uint8)
+    ids[:, :ID_PREFIX_BYTES] = np.frombuffer(prefix, np.uint8)
+    ids[:, ID_PREFIX_BYTES:] = np.arange(first, first + count, dtype=">u4")[:, None].view(np.uint8)
+    return ids
 
 
 def batch_reports(report_bytes: int) -> int:

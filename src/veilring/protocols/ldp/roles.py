@@ -23,6 +23,7 @@ from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.algorithm.survey import Tally, answer
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
+    ID_PREFIX_BYTES,
     ClientBatch,
     ReportBatch,
     ReportReceipt,
@@ -32,14 +33,15 @@ from veilring.protocols.ldp.messages import (
     batch_reports,
     count_reports,
     judge_batches,
+    number_ids,
 )
 from veilring.protocols.promise import Forecast, repeated
 
-# The maximum number of unanswered messages of a client. At 10 ms per commit, 512 single reports
-# allow 50,000 per second from one client.
+# The maximum number of unanswered messages of a client, half of what a session holds unread. With
+# a commit every 10 ms, 512 single reports allow 50,000 per second from one client.
 WINDOW_MESSAGES_MAX: Final = 512
-# The same limit in bytes, for batches: the amount that a collector buffers for one session. A
-# message that exceeds the remaining room waits.
+# The same limit in bytes, for batches: a quarter of what a session holds unread. A message that
+# exceeds the remaining room waits.
 WINDOW_BYTES_MAX: Final = 1 << 20
 
 
@@ -69,12 +71,12 @@ class ClientPool:
         Every call makes new reports and spends the task's epsilon again.
 
         Args:
-            rng: The clients' secret randomness; the ids are drawn from it, too.
+            rng: The clients' secret randomness; the prefix of the ids is drawn from it, too.
             at_once: The maximum number of reports in a batch; by default limited by
                 `BATCH_BYTES_MAX`.
         """
         answers = answer(task.survey, self.rows, self.labels, rng, memos=self.memos)
-        ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
+        prefix, made = rng.bytes(ID_PREFIX_BYTES), 0
         for question, reports in answers:
             # The order of the rows would reveal ranks in a sorted file, and link a client's reports
             # to different tasks.
@@ -83,7 +85,9 @@ class ClientPool:
             size = reports_at_once(at_once, batch_reports(reports.shape[1]))
             for first in range(0, len(reports), size):
                 part = slice(first, first + size)
-                yield ClientBatch(question, ids[clients[part]], reports[part], clients[part])
+                ids = number_ids(prefix, made, len(clients[part]))
+                yield ClientBatch(question, ids, reports[part], clients[part])
+                made += len(ids)
 
 
 async def gather(

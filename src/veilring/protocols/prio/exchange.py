@@ -8,7 +8,7 @@ the two has lost reports. `sum_verified` plays all of it once in one session of 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,9 @@ from veilring.protocols.prio.scheme import scheme_of
 from veilring.protocols.prio.store import PART_DIGEST_BYTES, PARTS, SHARES, ShareStore, Upload
 from veilring.protocols.prio.task import Task
 from veilring.protocols.promise import Forecast, repeated
+from veilring.transport.messages import Message
 
+_M = TypeVar("_M", bound=Message)
 _LAST_ROUND: Final = 1 << 31  # after any number of exchanges
 
 
@@ -62,9 +64,7 @@ async def verify_reports(
     Raises:
         ProtocolViolation: If no honest helper answers so.
     """
-    party.round(first_round)
-    await party.send(helper, exchange.message)
-    answer = await party.receive(PreparedReports, sender=helper, due=first_round + 1)
+    answer = await _ask(party, exchange.message, PreparedReports, helper, first_round)
     return await offload(partial(leader.finish, exchange, answer, helper))
 
 
@@ -84,12 +84,19 @@ async def close_batch(
     """
     left: Proposal | None = proposal
     while left is not None:
-        party.round(first_round)
-        await party.send(helper, left.message)
-        answer = await party.receive(BatchAnswer, sender=helper, due=first_round + 1)
+        answer = await _ask(party, left.message, BatchAnswer, helper, first_round)
         left = await offload(partial(leader.settle, left, answer, helper))
         first_round += 2
     return first_round
+
+
+async def _ask(
+    party: Party, message: LeaderMessage, expected: type[_M], helper: str, number: int
+) -> _M:
+    """Send a message to the helper in a round, and return the answer of the next round."""
+    party.round(number)
+    await party.send(helper, message)
+    return await party.receive(expected, sender=helper, due=number + 1)
 
 
 async def answer_leader(

@@ -4,14 +4,14 @@ A leader and its helper verify many reports in one exchange, and fix a batch in 
 collector asks each of them for its share of a total. All of it runs in sessions of two parties.
 """
 
-from enum import IntEnum
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.errors import ProtocolViolation
+from veilring.protocols.intake import ReasonedVerdict
 from veilring.transport.messages import Array, Message
 
 ID_BYTES: Final = 16  # the size of a report id, which is also the nonce (DAP-09, VDAF-08)
@@ -23,14 +23,9 @@ _Bytes = Annotated[NDArray[np.uint8], Array("|u1", 2)]
 """Rows of bytes, one for each report."""
 
 
-class Verdict(IntEnum):
-    """The decision of an aggregator on one report, as a byte of an answer.
+class Verdict(ReasonedVerdict):
+    """The decision of an aggregator on one report."""
 
-    Attributes:
-        reason: Its meaning in words.
-    """
-
-    reason: str
     ACCEPTED = 0, "verified, and counted in one batch"
     WAITING = 1, "not verified yet"
     UNREADABLE = 2, "the helper could not open its share"
@@ -41,12 +36,6 @@ class Verdict(IntEnum):
     EARLY = 7, "of a time far ahead"
     DISPUTED = 8, "accepted by the helper, and refused by the leader"
     DISOWNED = 9, "refused by the leader after the helper had accepted it"
-
-    def __new__(cls, value: int, reason: str = "") -> Self:
-        """Return the number with its words."""
-        verdict = int.__new__(cls, value)
-        verdict._value_, verdict.reason = value, reason
-        return verdict
 
 
 ANSWERS: Final = frozenset(

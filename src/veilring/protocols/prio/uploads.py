@@ -2,19 +2,15 @@
 
 A leader opens a report at its door: a report that is sealed to another key, or is not of its task's
 sizes, is refused while its client still listens. Its proof is verified later, with the helper.
-
-Reports are stored by group commit: those that arrive during one transaction are stored by the next.
 """
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
 
-from veilring.errors import FrameError, StoreFailed
-from veilring.nodes.service import Offload, Threads
+from veilring.errors import FrameError
+from veilring.nodes.service import Offload
+from veilring.protocols.intake import GroupCommit
 from veilring.protocols.prio.aggregator import Unseal
 from veilring.protocols.prio.algorithm.prio3 import Prio3
 from veilring.protocols.prio.dap import (
@@ -30,9 +26,6 @@ from veilring.protocols.prio.sealing import Keyring, Problem, ReportRefused, sea
 from veilring.protocols.prio.store import Added, Upload
 from veilring.protocols.prio.task import CLOCK_SKEW_SECONDS, Task
 
-# After a full disk, clients' reports do not each trigger an immediate retry.
-STORE_PAUSE_SECONDS: Final = 1.0
-_ENDED: Final = "the leader cannot store uploads any more, and has to be started again"
 _log = logging.getLogger("veilring.leader")
 
 
@@ -133,7 +126,7 @@ def _unseal(keys: Keyring, task: Task, prio: Prio3, upload: Upload) -> bytes | N
     return share if len(share) == share_bytes else None
 
 
-class Intake:
+class Intake(GroupCommit[Upload, Added]):
     """Takes uploads while its context is entered.
 
     Args:
@@ -145,30 +138,8 @@ class Intake:
     def __init__(
         self, door: Door, add: AddUploads, now: Callable[[], float], offload: Offload | None = None
     ) -> None:
-        self.door, self._add, self._now = door, add, now
-        self._thread = Threads(1, "uploads")  # starts no thread before the first call
-        self._offload: Offload = offload or self._thread
-        self._waiting: list[tuple[Upload, asyncio.Future[Added]]] = []
-        self._work = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._running = asyncio.create_task(self._run(), name="uploads")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        try:
-            if self._running is not None:
-                self._running.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._running
-        finally:
-            self._thread.close()  # waits for a running transaction
-
-    async def failure(self) -> None:
-        """Wait until storing fails permanently, and raise the error."""
-        if self._running is not None:
-            await asyncio.shield(self._running)
+        super().__init__(add, _log, offload)
+        self.door, self._now = door, now
 
     async def take(self, message: bytes) -> None:
         """Store an uploaded report. Once this returns, the report is durable.
@@ -179,39 +150,6 @@ class Intake:
             ReportRefused: If it cannot be accepted, such as another report with the same id.
             StoreFailed: If it could not be stored; the client may send it again.
         """
-        upload = self.door.open(message, self._now())
-        if self._running is None or self._running.done():
-            raise StoreFailed(_ENDED)
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append((upload, future))
-        self._work.set()
-        if await future == "different":
+        if await self.put(self.door.open(message, self._now())) == "different":
             detail = "another report has the same id; draw a new id for each report"
             raise ReportRefused(Problem.REPORT_REJECTED, detail)
-
-    async def _run(self) -> None:
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            await self._store_group()
-
-    async def _store_group(self) -> None:
-        group, self._waiting = self._waiting, []
-        uploads = [upload for upload, _ in group]
-        try:
-            added = await self._offload(lambda: self._add(uploads))
-        except StoreFailed as error:
-            _log.error("no upload was stored; clients must send their reports again: %s", error)
-            for _, future in group:
-                if not future.done():
-                    future.set_exception(error)
-            await asyncio.sleep(STORE_PAUSE_SECONDS)
-            return
-        except Exception as error:  # a state file is closed for good once a transaction failed
-            for _, future in [*group, *self._waiting]:
-                if not future.done():
-                    future.set_exception(StoreFailed(_ENDED))
-            raise StoreFailed(f"{_ENDED}: {error}") from error
-        for (_, future), each in zip(group, added, strict=True):
-            if not future.done():  # its client may be gone
-                future.set_result(each)
