@@ -5,9 +5,11 @@ the input in the current folder. To fuzz one parser for an hour:
 
     python -m tests.outside.fuzzing frames -max_total_time=3600
 
-The options are those of libFuzzer, such as `-seed=1 -runs=100000`.
+The options are those of libFuzzer, such as `-seed=1 -runs=100000`. Several parsers, joined by commas,
+are fuzzed one after another by processes that share one import.
 """
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -109,16 +111,23 @@ def guarded(parse: Parse, data: bytes) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Fuzz one parser."""
-    name = arguments.pop(1)
+    """Fuzz parsers, each in a process of its own: libFuzzer ends the process that it runs in."""
+    names = arguments.pop(1).split(",")
     with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder, "corpus")
-        corpus.mkdir()
         for number, (parser, content) in enumerate(seeds(Path(folder, "deployed"))):
-            if parser == name:
-                (corpus / str(number)).write_bytes(content)
-        atheris.Setup([*arguments, str(corpus)], partial(guarded, PARSERS[name]))
-        atheris.Fuzz()
+            corpus = Path(folder, "corpus", parser)
+            corpus.mkdir(parents=True, exist_ok=True)
+            (corpus / str(number)).write_bytes(content)
+        for name in names:
+            print(f"fuzzing {name}", file=sys.stderr, flush=True)
+            if (pid := os.fork()) == 0:
+                corpus = Path(folder, "corpus", name)
+                corpus.mkdir(parents=True, exist_ok=True)
+                atheris.Setup([*arguments, str(corpus)], partial(guarded, PARSERS[name]))
+                atheris.Fuzz()
+            _, status = os.waitpid(pid, 0)
+            if code := os.waitstatus_to_exitcode(status):
+                sys.exit(abs(code))
 
 
 if __name__ == "__main__":
