@@ -5,8 +5,8 @@ the input in the current folder. To fuzz one parser for an hour:
 
     python -m tests.outside.fuzzing frames -max_total_time=3600
 
-The options are those of libFuzzer, such as `-seed=1 -runs=100000`. Several parsers, joined by commas,
-are fuzzed one after another by processes that share one import.
+The options are those of libFuzzer, such as `-seed=1 -runs=100000`. Several parsers, joined by
+commas, are fuzzed one after another by processes that share one import.
 """
 
 import os
@@ -119,7 +119,6 @@ def main(arguments: list[str]) -> None:
             corpus.mkdir(parents=True, exist_ok=True)
             (corpus / str(number)).write_bytes(content)
         for name in names:
-            print(f"fuzzing {name}", file=sys.stderr, flush=True)
             if (pid := os.fork()) == 0:
                 corpus = Path(folder, "corpus", name)
                 corpus.mkdir(parents=True, exist_ok=True)
@@ -127,7 +126,7 @@ def main(arguments: list[str]) -> None:
                 atheris.Fuzz()
             _, status = os.waitpid(pid, 0)
             if code := os.waitstatus_to_exitcode(status):
-                sys.exit(abs(code))
+                sys.exit(f"fuzzing {name} ended with {code}")
 
 
 if __name__ == "__main__":
