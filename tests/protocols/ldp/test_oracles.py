@@ -414,7 +414,7 @@ def test_estimates_are_unbiased(name: str, epsilon: float, domain: int) -> None:
 def test_intervals_of_summed_histograms_hold_their_confidence() -> None:
     """Intervals miss at most at the exact binomial rate of their confidence.
 
-    Those of the other oracles have exact tests: `test_intervals`.
+    `test_intervals` tests the intervals of all other oracles exactly.
     """
     oracle = ALL_ORACLES["she"](4, 1.0)
     clients, runs, confidence = 400, 300, 0.9
