@@ -38,7 +38,7 @@ BATCHES: Final = {"ring.queries": "features", "noisyvotes.batch": "queries"}
 FACTS: Final = vr.Facts(len(PARTIES), 2, 3, rows=30)
 BATCH_MAX: Final = 4
 AT_ONCE_MAX: Final = 6
-# Over all systems, 5,040 requests: if one in 1,000 was answered outside a policy, one of them would be
+# 5,040 requests to all systems. If one in 1,000 were answered outside a policy, they would show it
 # with a probability of 99 %.
 SEEDS: Final = 14
 REQUESTS: Final = 120

@@ -75,8 +75,8 @@ ALARM = 1e-6
 SHARE = 3
 LONG = replace(QUICK, runs=3_200, long_views=True)
 FEW = replace(QUICK, runs=400)
-# Of 400 judged runs, a test with a false-alarm rate of 5e-7 finds an advantage of 0.36 with 99 %: the
-# planted mistakes have over 0.5, and quick audits of the command line prove what twice as many show.
+# On 400 judged runs, a test with a false-alarm rate of 5e-7 finds an advantage of 0.36 with a
+# probability of 99 %. The planted mistakes have over 0.5.
 HALF = replace(QUICK, runs=800, drawn=4_000)
 ATTAINING = ("tree-walk", "ldp-bayes", "data-owner", "noisy-votes", "release", "prio")
 QuietOwner = with_less_noise(DataOwner)
