@@ -33,7 +33,7 @@ from veilring.testing.hiding.features import COORDINATES_MAX
 from veilring.testing.hiding.worlds import DRAWS_MAX, RecordingGenerator
 
 RUNS: Final = 800
-FEW: Final = 400
+FEW: Final = 200
 """The runs of an audit of a broken role: those of the others would show the leak all the more."""
 INPUTS: Final = dict(zip(PARTIES, np.array([[5, 9], [1, 4], [3, 2]], np.uint64), strict=True))
 OTHER: Final = dict(zip(PARTIES, np.array([[5, 9], [3, 2], [1, 4]], np.uint64), strict=True))
@@ -98,7 +98,7 @@ def test_a_broken_role_fails_at_its_mistake(
         audit(role, **options, runs=FEW)
     said = str(failed.value)
     members = " and ".join(options.get("coalition", ("ada",)))
-    assert said.startswith(f"the view of {members} reveals more than it may\n200 held-out runs")
+    assert said.startswith(f"the view of {members} reveals more than it may\n100 held-out runs")
     assert named in said, said
     assert (LEFT_OUT in said and " more by random projection), false-alarm rate" in said) == (
         "number" in options
