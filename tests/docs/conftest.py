@@ -1,0 +1,13 @@
+"""What tests of the documentation share."""
+
+from collections.abc import Iterator
+
+import pytest
+from docs._ext.starter import Starter
+
+
+@pytest.fixture(scope="session")
+def starter() -> Iterator[Starter]:
+    """Start the server that starts `veilring` and modules without delay."""
+    with Starter() as server:
+        yield server
