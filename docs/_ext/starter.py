@@ -1,7 +1,8 @@
-"""A `veilring` that starts at once, for tests that start it a hundred times.
+"""A `veilring` that starts at once, for tests that start it a hundred times; and so do modules.
 
 A server imports everything once and forks. A small program on the PATH hands it arguments, folder,
-environment and open files, passes signals on, and ends as the command does.
+environment and open files, passes signals on, and ends as the command does. It has two names:
+`veilring WORDS` is the command, and `module NAME` is `python -m NAME`.
 """
 
 import gc
@@ -9,6 +10,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -30,7 +32,7 @@ _CLIENT: Final = """#!{python} -IS
 import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    said = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    said = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
     socket.send_fds(server, [len(said).to_bytes(4, "big")], [0, 1, 2])
     server.sendall(said)
     pid = int.from_bytes(server.recv(4), "big")
@@ -68,7 +70,7 @@ class Starter:
 
     @property
     def path(self) -> Path:
-        """The folder that `veilring` is in, for the PATH."""
+        """The folder that `veilring` and `module` are in, for the PATH."""
         return Path(self._folder.name)
 
 
@@ -86,6 +88,7 @@ def _serve(folder: Path) -> socket.socket:
         written = folder / "written"
         written.write_text(_CLIENT.format(python=sys.executable, address=address))
         written.chmod(0o700)
+        (folder / "module").symlink_to(folder / "veilring")
         written.rename(folder / "veilring")
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while True:
@@ -112,13 +115,17 @@ def _become(connection: socket.socket) -> None:
     for standard, file in enumerate(files):
         os.dup2(file, standard)
         os.close(file)
-    words, folder, environment = json.loads(said)
+    (program, *words), folder, environment = json.loads(said)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["veilring", *words]
+    sys.argv = [Path(program).name, *words]
 
 
 if __name__ == "__main__":
     _become(_serve(Path(sys.argv[1])))
-    main()
+    if sys.argv[0] == "module":
+        sys.argv = sys.argv[1:]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        main()

@@ -62,6 +62,8 @@ class Typist:
             **os.environ,
             "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),
             "COLUMNS": _COLUMNS,
+            # Other pages need the cores, and a process of a pool imports everything again.
+            "LOKY_MAX_CPU_COUNT": "1",
             "PYTHONPATH": str(_CLONE),
         }
 

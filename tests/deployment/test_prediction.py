@@ -331,7 +331,7 @@ def test_texts_are_embedded_deployed_served_and_asked(
     deployed.append(served)
     write_texts(tmp_path / "texts.csv", TEXTS)
     files.call("embed", "texts.csv", *model, "--out", "texts.npz")
-    tune = ("tune", "--protocol", "ind-knn")
+    tune = ("tune", "--protocol", "ind-knn", "--workers", 1)
     assert "public rows" in files.call(*tune, "texts.npz", "--queries", 20).stdout
     options = (*CERTAIN, "--port", reserve_ports(), "--out", served.folder)
     said = files.call("deploy", "prediction", "texts.npz", *options).stdout

@@ -20,7 +20,8 @@ from veilring.protocols.prio.task import Task
 
 KINDS: Final = {"sumvec": "sumVec"}
 """Its names of our kinds, where they differ."""
-MANY: Final = 1000
+MANY: Final = 300
+"""Of each kind: bytes that begin with a zero, as one in 256 does, occur in all with 99 %."""
 AT_ONCE: Final = 20
 UPLOAD: Final = """
 const upload = async (Task, { task, measurements, atOnce, timestamp }) => {
@@ -103,10 +104,10 @@ async def test_some_uploads_from_node(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", VDAFS)
-async def test_a_thousand_uploads_from_node(
+async def test_hundreds_of_uploads_from_node(
     kind: str, packages: Path, certificate: tuple[Path, Path]
 ) -> None:
-    """The same with a thousand measurements."""
+    """The same with hundreds of measurements."""
     await upload_from_node(kind, MANY, packages, certificate)
 
 
@@ -162,9 +163,8 @@ async def test_some_uploads_from_a_page(
 
 @needs_browser
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", VDAFS)
-async def test_a_thousand_uploads_from_a_page(
-    kind: str, packages: Path, certificate: tuple[Path, Path], trusting: Browser
+async def test_hundreds_of_uploads_from_a_page(
+    packages: Path, certificate: tuple[Path, Path], trusting: Browser
 ) -> None:
-    """The same with a thousand measurements."""
-    await upload_from_page(kind, MANY, packages, certificate, trusting)
+    """The same with hundreds of measurements: a browser sends what Node does, in its own way."""
+    await upload_from_page("histogram", MANY, packages, certificate, trusting)

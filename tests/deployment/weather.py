@@ -36,6 +36,8 @@ WEATHER_SECONDS: Final = 3.0
 SESSION_SECONDS: Final = 8.0
 CHUNK: Final = 1 << 14
 POLL_SECONDS: Final = 0.05
+# A client that asks without a pause shows no more of a weather, and keeps all cores busy.
+PAUSE_SECONDS: Final = 0.2
 # A party may keep buffers that a storm has grown, and grows no further.
 GROWTH_BYTES_MAX: Final = 48 << 20
 LOG_BYTES_PER_SECOND_MAX: Final = 4096
@@ -242,6 +244,7 @@ class Storm:
         while time.monotonic() < end:
             await self._ask(self._rng.randrange(200))
             self._look()
+            await asyncio.sleep(PAUSE_SECONDS)
         if kind == "closed" and (dead := self._dead(chosen)):
             await self._until(lambda: dead <= self._absent())
         for each in chosen:

@@ -94,13 +94,6 @@ def _running() -> list[Path]:
     return [page for page in pages() if any(block.runs for block in _blocks(page))]
 
 
-@pytest.fixture(scope="session")
-def starter() -> Iterator[Starter]:
-    """Start the server that starts `veilring` without delay."""
-    with Starter() as server:
-        yield server
-
-
 @pytest.mark.docs
 @pytest.mark.parametrize("page", _running(), ids=_name)
 def test_commands_of_a_page_run(page: Path, starter: Starter, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+from docs._ext.starter import Starter
 from docs._ext.tables import key_rows, label_cells, limits, system_rows
 from myst_parser.mdit_to_docutils.base import default_slugify
 
@@ -49,9 +50,8 @@ def _read(path: Path | str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run Python in the repository."""
-    command = [sys.executable, *arguments]
+def _run(*command: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in the repository."""
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -145,7 +145,7 @@ def test_pages_are_built_with_their_own_extra() -> None:
         assert tables.absent() == list(tables.EXTRAS)
         print(len(list(tables.limits())))
     """
-    made = _run("-c", dedent(hidden))
+    made = _run(sys.executable, "-c", dedent(hidden))
     assert made.returncode == 0, made.stderr
     assert int(made.stdout) == len(list(limits()))
 
@@ -299,8 +299,8 @@ EXAMPLES = ROOT / "docs" / "examples"
 
 @pytest.mark.docs
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_prints_what_the_pages_show(example: Path) -> None:
+def test_an_example_prints_what_the_pages_show(example: Path, starter: Starter) -> None:
     """The output of each example equals its `.out` file exactly."""
-    run = _run("-m", f"docs.examples.{example.stem}")
+    run = _run(str(starter.path / "module"), f"docs.examples.{example.stem}")
     assert run.stderr == ""
     assert run.stdout == _read(example.with_suffix(".out"))

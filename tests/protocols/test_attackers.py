@@ -268,8 +268,8 @@ async def attacked(system: str, seconds: float, pause: float, reflected: int) ->
     ("seconds", "pause", "reflected"),  # more than EARLY_FRAMES_MAX in EARLY_SECONDS
     [
         (8.0, 4.0, EARLY_FRAMES_MAX // 2 + 1),
-        # Five times the longest limit in seconds: what grows for longer has a limit in numbers.
-        pytest.param(5 * EARLY_SECONDS, 15.0, EARLY_FRAMES_MAX // 7, marks=pytest.mark.slow),
+        # Three times the longest limit in seconds: what grows for longer has a limit in numbers.
+        pytest.param(3 * EARLY_SECONDS, 15.0, EARLY_FRAMES_MAX // 7, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -64,6 +64,22 @@ def test_intervals_of_shares_cover_94_to_97_per_cent(
         assert found <= MOST or deviation < FEW
 
 
+@pytest.mark.parametrize("name", PURE)
+def test_an_estimate_has_the_interval_of_its_counts_and_confidence(name: str) -> None:
+    """It has that of its counts at its confidence, around it; less confidence is narrower."""
+    oracle, clients = ALL_ORACLES[name](4, 1.0), 400
+    assert isinstance(oracle, PureOracle)
+    p, q, shares = float(oracle.p), float(oracle.q), np.array([0.6, 0.3, 0.1, 0.0])
+    counts = np.rint(clients * (q + (p - q) * shares)).astype(np.int64)
+    narrow, wide = (oracle.estimate(counts, clients, confidence=each) for each in (0.9, 0.95))
+    low, high = oracle._intervals(counts, clients, 0.9)  # noqa: SLF001  (see above)
+    assert narrow.low == pytest.approx(low)
+    assert narrow.high == pytest.approx(high)
+    assert (narrow.low <= narrow.values).all()
+    assert (narrow.values <= narrow.high).all()
+    assert (wide.high - wide.low).sum() > (narrow.high - narrow.low).sum()
+
+
 @pytest.mark.parametrize(("epsilon", "clients"), [*product((0.1, 1.0, 4.0), (5, 40, 1000))])
 def test_intervals_of_one_bit_cover_94_to_97_per_cent(epsilon: float, clients: int) -> None:
     """If all clients have the same number, the number of plus signs is binomial."""

@@ -411,13 +411,14 @@ def test_estimates_are_unbiased(name: str, epsilon: float, domain: int) -> None:
     assert (np.abs(found.values - truth) <= reach).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ALL_ORACLES)
-def test_intervals_hold_their_confidence(name: str) -> None:
-    """Intervals miss at most at the exact binomial rate of their confidence."""
-    oracle = ALL_ORACLES[name](4, 1.0)
+def test_intervals_of_summed_histograms_hold_their_confidence() -> None:
+    """Intervals miss at most at the exact binomial rate of their confidence.
+
+    `test_intervals` tests the intervals of all other oracles exactly.
+    """
+    oracle = ALL_ORACLES["she"](4, 1.0)
     clients, runs, confidence = 400, 300, 0.9
-    reports = oracle.perturb(np.zeros(clients * runs, dtype=np.int64), seeded("interval", name))
+    reports = oracle.perturb(np.zeros(clients * runs, dtype=np.int64), seeded("interval", "she"))
     covered = np.zeros(2)
     for group in reports.reshape(runs, clients, -1):
         found = oracle.estimate(oracle.aggregate(group), clients, confidence=confidence)
@@ -432,7 +433,7 @@ def test_intervals_hold_their_confidence(name: str) -> None:
         squares = (outcomes - outcomes @ distribution) ** 2
         skews.append(float(squares**1.5 @ distribution / (squares @ distribution) ** 1.5))
     slack = 2 * 0.4748 * max(skews) / math.sqrt(clients)
-    allowed = bernstein(runs / 4, 1.0, FALSE_ALARM / (2 * len(ALL_ORACLES))) + slack * runs
+    allowed = bernstein(runs / 4, 1.0, FALSE_ALARM / 2) + slack * runs
     assert (np.abs(covered - confidence * runs) <= allowed).all()
 
 

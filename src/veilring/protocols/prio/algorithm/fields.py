@@ -61,7 +61,7 @@ class Field:
         half = 1 << (self.limbs // 2 * _LIMB_BITS)
         return half * half - self.c * half + 1
 
-    @property
+    @cached_property
     def limbs(self) -> int:
         """The number of 32-bit limbs of an element."""
         return 2 * self.words
