@@ -62,10 +62,12 @@ STOP_SECONDS: Final = 5.0
 ANSWER_GRACE_SECONDS: Final = 10.0
 # Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
 # forked for each party costs 2 ms. The names of modules are data here: nothing is imported upward.
-PRELOADED: Final = (
+PRELOADED: Final[tuple[str, ...]] = (
     "veilring.nodes.runtimes.processes",
-    "veilring.protocols.ring",
+    "veilring.nodes.ring",
+    "veilring.protocols.ring.system",
     "scipy.spatial.distance",
+    "uvloop",
 )
 _MAIN: Final = "__main__"
 _COPY: Final = "__mp_main__"  # the name that `multiprocessing` also uses for the launcher's script
