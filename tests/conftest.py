@@ -10,6 +10,9 @@ import pytest
 from hypothesis import settings
 from tests.browser import Browser, open_browser
 
+from veilring.nodes.runtimes import processes
+from veilring.protocols.registry import BUILT_IN
+
 # The same cases each time, and none fails because the machine is busy.
 settings.register_profile("veilring", derandomize=True, deadline=None)
 settings.load_profile("veilring")
@@ -21,6 +24,29 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Workers share the cores: threads of a matrix product would spin while they wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A worker forks its processes from one server: what this has imported, none of them imports.
+pytest.MonkeyPatch().setattr(
+    processes,
+    "PRELOADED",
+    (
+        *processes.PRELOADED,
+        *(place.partition(":")[0] for place in BUILT_IN.values()),
+        "veilring.cli.app",
+        "veilring.cli.console",
+        "veilring.deployment",
+        "veilring.deployment.aggregators",
+        "veilring.deployment.collector",
+        "veilring.deployment.upload",
+        "veilring.privacy.upgrade",
+        "veilring.protocols.ldp.collector",
+        "rich.progress",
+        "rich.table",
+        "hypothesis",
+        "pytest",
+        "tests.roles",
+    ),
+)
 
 # A shell ignores Ctrl-C for background processes, and `nohup` the end of a terminal; tests of these
 # would wait forever.

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.deployment.gate import USAGE
-from veilring.nodes.runtimes.processes import PRELOADED
+from veilring.nodes.runtimes.processes import warm_up
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import Totals, read_totals
 from veilring.privacy.statefile import read_state_file
@@ -45,18 +45,6 @@ DEPLOYED: Final = {
 }
 """The words of `veilring deploy` for a small deployment of each system."""
 
-_IMPORTED: Final = (
-    *PRELOADED,
-    "veilring.cli.app",
-    "veilring.cli.console",
-    "veilring.deployment",
-    "veilring.deployment.surveys.aggregators",
-    "veilring.deployment.surveys.collector",
-    "veilring.deployment.surveys.upload",
-    "veilring.protocols.ldp.collector",
-    "rich.progress",
-    "rich.table",
-)
 Body = Callable[[Path, tuple[str, ...], Path], None]
 """The code of a process: its arguments are the folder, the command's words and the output file."""
 
@@ -88,7 +76,7 @@ class Command:
     def __init__(self, folder: Path, *words: str, output: Path, body: "Body | None" = None) -> None:
         self._file = output
         output.write_text("")
-        _FORK.set_forkserver_preload(list(_IMPORTED))  # says nothing to a server that runs
+        warm_up()
         self._process = _FORK.Process(target=body or run, args=(folder, words, output), daemon=True)
         self._process.start()
 

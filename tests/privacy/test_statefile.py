@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.errors import InputError, StoreFailed
+from veilring.nodes.runtimes.processes import warm_up
 from veilring.privacy.statefile import (
     Section,
     StateFile,
@@ -241,7 +242,7 @@ def test_a_long_reader_delays_no_write(path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_kill_during_creation_leaves_a_usable_file(tmp_path: Path) -> None:
     """Killed before any statement, it left an empty file, or none, which can be created again."""
     fork, path = multiprocessing.get_context("forkserver"), tmp_path / "notebook"
-    fork.set_forkserver_preload(["hypothesis", "pytest", "veilring.privacy.statefile"])
+    warm_up()
     for statement in count():
         process = fork.Process(target=_open_and_die, args=(path, statement))
         process.start()

@@ -19,6 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from veilring.errors import InputError, StoreFailed
+from veilring.nodes.runtimes.processes import warm_up
 from veilring.privacy.statefile import Section, open_state_file, read_state_file, require_current
 from veilring.privacy.upgrade import Upgrade, undo_upgrade, upgrade_state_file
 
@@ -265,7 +266,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(path: Path, *, undo: bool) ->
     No other file beside it is ever opened, and the command can be repeated.
     """
     fork = multiprocessing.get_context("forkserver")
-    fork.set_forkserver_preload(["pytest", "veilring.privacy.upgrade"])
+    warm_up()
     if undo:
         upgrade(path)
     folder = path.parent.rename(path.parent.with_name("sound"))

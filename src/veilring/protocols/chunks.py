@@ -58,11 +58,13 @@ def split(message: _M) -> list[_M]:
             field="message",
         )
     (count,), most = lengths, CONTENT_BYTES_MAX // max(1, row)
+    if count <= most:
+        return [message]
     return [
         message.model_copy(
             update={name: array[start : start + most] for name, array in arrays.items()}
         )
-        for start in range(0, max(1, count), most)
+        for start in range(0, count, most)
     ]
 
 

@@ -52,10 +52,12 @@ STOP_SECONDS: Final = 5.0
 ANSWER_GRACE_SECONDS: Final = 10.0
 # Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
 # forked for each party costs 2 ms. The names of modules are data here: nothing is imported upward.
-PRELOADED: Final = (
+PRELOADED: Final[tuple[str, ...]] = (
     "veilring.nodes.runtimes.processes",
-    "veilring.protocols.ring",
+    "veilring.nodes.ring",
+    "veilring.protocols.ring.system",
     "scipy.spatial.distance",
+    "uvloop",
 )
 _LENGTH: Final = struct.Struct(">Q")  # resident data may be larger than 4 GiB
 _NAMES_SHOWN: Final = 8  # in one line of a log
