@@ -58,7 +58,7 @@ class MpycParties:
             for index in range(self._count):
                 options = ("--no-log", *prss, *addresses, "-I", str(index))
                 process = subprocess.Popen(
-                    [sys.executable, str(_PARTY), *options],
+                    [sys.executable, "-P", str(_PARTY), *options],  # its folder hides `numbers`
                     cwd=home,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

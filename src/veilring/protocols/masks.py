@@ -137,12 +137,14 @@ async def receive_bound(
 
 def chacha20_stream(key: bytes, info: bytes, size: int) -> bytes:
     """Return a mask: the ChaCha20 stream of the key that HKDF expands from `key` and `info`."""
+    return of_pair((key, info, size), lambda: continued_stream(key, info)(size))
 
-    def stream() -> bytes:
-        own = HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
-        return Cipher(ChaCha20(own, _NONCE), mode=None).encryptor().update(bytes(size))
 
-    return of_pair((key, info, size), stream)
+def continued_stream(key: bytes, info: bytes) -> Callable[[int], bytes]:
+    """Return a source of the next bytes of the stream of `chacha20_stream`, by their number."""
+    own = HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
+    encryptor = Cipher(ChaCha20(own, _NONCE), mode=None).encryptor()
+    return lambda size: encryptor.update(bytes(size))
 
 
 class PairwiseKeys:
@@ -176,6 +178,13 @@ class PairwiseKeys:
             stream = self._stream(key, info, size)
             put_mask(masked, stream, np.add if self._me < peer else np.subtract)
         return masked
+
+    def stream(self, peer: str, digest: bytes) -> Callable[[int], bytes]:
+        """Return the bytes shared with a peer that has public inputs of this hash.
+
+        Equal hashes give equal streams, so a hash must be used once.
+        """
+        return continued_stream(self._keys[peer], b"veilring stream" + digest)
 
 
 def put_mask(arrays: Sequence[Unsigned], stream: bytes, add: np.ufunc) -> None:

@@ -10,13 +10,20 @@ import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from tests.protocols.ranksearch.worlds import Sent, bound, play_together, received, search_by_shares
+from tests.protocols.ranksearch.worlds import (
+    Sent,
+    bound,
+    dealers_of,
+    play_together,
+    search_by_shares,
+    summed,
+)
 from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
@@ -33,25 +40,23 @@ from veilring.protocols.ranksearch.algorithm.search import (
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
+    Draws,
+    Elements,
     Nonzero,
-    Part,
     Play,
     Scheme,
     kept_nonzero,
-    summed,
 )
 
 FALSE_ALARM = 1e-6
 
 
 class Unmasked(Dealer):
-    """A dealer that adds nothing to the values that it opens."""
+    """A dealer that adds nothing to the products that it opens."""
 
     @override
-    def zeros(self, count: int) -> Part:
-        part = super().zeros(count)
-        words = None if part.words is None else np.zeros_like(part.words)
-        return Part(part.weights, count, words)
+    def __init__(self, scheme: Scheme, me: int, draws: Draws, given: Draws, masks: Draws) -> None:
+        super().__init__(scheme, me, draws, given, lambda count: 0 * masks(count))
 
 
 def simulated_zeros(found: Found) -> list[list[bool]]:
@@ -79,11 +84,12 @@ def opened_zeros(sent_rounds: Sequence[Sent], scheme: Scheme) -> list[list[bool]
     """Return which opened values were 0, round by round, without the checks of factors."""
     zeros = []
     for sent in sent_rounds:
-        told = [place for place, part in enumerate(sent[0]) if part.is_public and part.count]
-        is_check = len(sent[0]) == 2 and not sent[0][1].is_public  # along with powers
+        told = [
+            place for place, part in enumerate(sent[0]) if part.size.is_public and part.size.words
+        ]
+        is_check = len(sent[0]) == 2 and not sent[0][1].size.is_public  # along with powers
         for place in told if not is_check else []:
-            parts = [party[place] for party in sent]
-            opened = summed(parts[0], received(parts, 0), scheme.p)
+            opened = summed((party[place] for party in sent), 0, scheme)
             zeros.append((opened == 0).tolist())
     return zeros
 
@@ -149,12 +155,12 @@ def chance_of_search(kind: type[Dealer]) -> float:
     p = scheme.p
     words = np.hstack(
         [
-            np.array([cast("Ints", party[0].words) for party in sent])
+            np.array([cast("Elements", party[0].words) for party in sent], dtype=np.int64)
             for sent in rounds
-            if len(sent[0]) == 1 and sent[0][0].is_public
+            if len(sent[0]) == 1 and sent[0][0].size.is_public
         ]
     )
-    opened = summed(Dealer(scheme, 0, rng).opened(words[0], product=True), words, p)
+    opened = words.sum(axis=0) % p
     honest = words[2:, opened != 0]
     mixed = rng.integers(1, p, (4, 3)) @ honest % p
     chances = [chance for each in (*honest, *mixed) for chance in chances_of(each, p)]
@@ -166,14 +172,15 @@ def chance_of_labels(kind: type[Dealer], most: int) -> float:
     """Return the least p-value times the number of tests for all words of a labelling."""
     votes = np.random.default_rng(0).multinomial(most, np.full(20, 1 / 20), 400)
     scheme, rounds = label_scheme(5, 4, most), list[Sent]()
+    each = votes.reshape(400, 5, 4).transpose(1, 0, 2).astype(np.uint64)
     plays = [
-        label_play(kind(scheme, me, np.random.default_rng([8, me])), own, most)
-        for me, own in enumerate(votes.reshape(400, 5, 4).transpose(1, 0, 2).astype(np.uint64))
+        label_play(dealer, own, most)
+        for dealer, own in zip(dealers_of(scheme, 8, kind), each, strict=True)
     ]
-    play_together(plays, scheme.p, rounds.append)
-    told = (part for sent in rounds for party in sent[2:] for part in party if part.is_public)
+    play_together(plays, scheme, rounds.append)
+    told = (part for sent in rounds for party in sent[2:] for part in party if part.size.is_public)
     words = (part.words for part in told if part.words is not None)
-    chances = [chance for each in words for chance in chances_of(each, scheme.p)]
+    chances = [chance for each in words for chance in chances_of(each.astype(np.int64), scheme.p)]
     return min(chances) * len(chances)
 
 
@@ -199,7 +206,7 @@ def test_words_at_full_size_have_the_simulators_distribution(
 PARTIES = 3
 
 
-def keep_all(_dealer: Dealer, needed: int, dealt: Nonzero, _products: Ints) -> Play[Ints]:
+def keep_all(_dealer: Dealer, needed: int, dealt: Nonzero, _products: Elements) -> Play[Elements]:
     """Keep elements even if they are 0."""
     yield from ()
     return dealt.elements[:needed]
@@ -216,26 +223,35 @@ class OneStep(IntervalSearch):
         return Asked(every, every, np.full(len(every), pattern_of(1.0)))
 
 
-def dealer_of(kind: type[Dealer], scheme: Scheme, me: int, *arrays: Ints) -> Dealer:
-    """Return a dealer that draws the given values, one array after another, and then zeros."""
-    left = list(arrays)
+class Script(NamedTuple):
+    """The values that a dealer draws, in order; it draws zeros after them."""
 
-    def integers(_low: int, _high: int, shape: int | tuple[int, int]) -> Ints:
-        size = np.zeros(shape, dtype=np.int64)
-        return size + left.pop(0) if left else size
+    draws: Sequence[Ints] = ()
+    given: Sequence[Ints] = ()
+    masks: Sequence[Ints] = ()
 
-    return kind(scheme, me, cast("np.random.Generator", SimpleNamespace(integers=integers)))
+    def dealer(self, kind: type[Dealer], scheme: Scheme, me: int) -> Dealer:
+        """Return the dealer with some index, in a scheme for three parties."""
+
+        def source(values: Sequence[Ints]) -> Draws:
+            left = list(values)
+
+            def draw(count: int) -> Elements:
+                drawn = left.pop(0) if left and count else np.array(0)
+                return np.resize(drawn % scheme.p, count).astype(scheme.word)
+
+            return draw
+
+        given = source(self.given)
+        draws, masks = source(self.draws), source(self.masks)
+        return kind(scheme, me, draws, lambda count: given(count)[None], masks)
 
 
-def linear(value: Ints, share: Ints, point: int, p: int) -> Ints:
-    """Return the coefficient for which a value has a given share."""
-    return (share - value) * pow(point, -1, p) % p
-
-
-def through_zero(top: Ints, share: int, point: int, p: int) -> Ints:
-    """Return the coefficients of a sharing of zero of degree 2 with a given share."""
-    low = (share - top * point**2) * pow(point, -1, p) % p
-    return np.vstack([low, top])
+def share_to_draw(scheme: Scheme, dealer: int, value: Ints, coalition: int, seen: Ints) -> Ints:
+    """Return the share that is drawn for a value, if a party is to see a given share of it."""
+    slope = (seen - value) * pow(coalition + 1, -1, scheme.p)
+    (drawn,) = scheme.drawing_with(dealer)
+    return np.asarray((value + slope * (drawn + 1)) % scheme.p)
 
 
 def are_uniform(keys: Sequence[Ints], p: int, allowed: int) -> bool:
@@ -250,17 +266,17 @@ def told_words(told: list[Ints], count: int) -> Callable[[Sent], None]:
 
     def watch(sent: Sent) -> None:
         told.extend(
-            np.array([cast("Ints", party[place].words) for party in sent])
+            np.array([cast("Elements", party[place].words) for party in sent], dtype=np.int64)
             for place, part in enumerate(sent[0])
-            if part.is_public and part.count == count
+            if part.size.is_public and part.size.words == count
         )
 
     return watch
 
 
 def opened_by(words: Ints, p: int) -> Ints:
-    """Return the values opened by three parties' words, by Lagrange's polynomial of degree 2."""
-    return np.asarray((3 * words[0] - 3 * words[1] + words[2]) % p)
+    """Return the values opened by three parties' words, which have Lagrange's weights."""
+    return np.asarray(words.sum(axis=0) % p)
 
 
 def step_is_simulated(
@@ -278,41 +294,45 @@ def step_is_simulated(
     coalition, which is one of the three parties with these counts. The elements R are at least
     `lowest`.
     """
-    scheme, total, point = Scheme(p, PARTIES), sum(counts), coalition + 1
+    scheme, total = Scheme(p, PARTIES), sum(counts)
     free = min({0, 1} - {coalition})
+    (second,) = {0, 1, 2} - {coalition, free}
     ranges = [range(lowest, p), range(p), range(lowest, p), range(p)]
-    element, top, other, other_top = np.array(list(itertools.product(*ranges))).T
+    element, mask, other, other_mask = np.array(list(itertools.product(*ranges))).T
     size = len(element)
     spare = np.ones(Nonzero.to_draw(2 * size, p) - 2 * size, dtype=np.int64)
     rng = np.random.default_rng(seed)
-    to_see, (fixed, known, *others) = rng.integers(0, p, 5), rng.integers(0, p, (8, PARTIES))
+    to_see, known, (*fixed, partners) = (
+        rng.integers(0, p, 3),
+        rng.integers(0, p, PARTIES),
+        rng.integers(0, p, (3, PARTIES)),
+    )
     nothing, one = np.array(0), np.array(1)
-    scripts: dict[int, tuple[Ints, ...]] = {
-        me: (fixed[me], known[me], others[0][me], nothing, others[1][me], nothing, others[2][me])
-        for me in range(scheme.drawing)
-    } | {2: (fixed[2],)}
+    masks = nothing, mask, other_mask
+    scripts = {
+        me: Script((known[me], nothing), (fixed[0][me], fixed[1][me], partners[me]))
+        for me in range(PARTIES)
+    }
+    scripts[second] = scripts[second]._replace(masks=[-each for each in masks])
     known_sum = sum(known[me] for me in range(scheme.drawing) if me != free)
     own = (np.concatenate([element, other, spare]) - known_sum) % p
-    scripts[free] = (
-        linear(np.array(counts[free]), to_see[0], point, p),
-        own,
-        linear(own, np.append(np.repeat(to_see[1:3], size), 0 * spare), point, p),
+    seen = np.append(np.repeat(to_see[1:], size), 0 * spare)
+    given = (
+        share_to_draw(scheme, free, np.array(counts[free]), coalition, to_see[0]),
+        share_to_draw(scheme, free, own, coalition, seen),
         one,
-        nothing,
-        nothing,
-        through_zero(top, to_see[3], point, p),
-        through_zero(other_top, to_see[4], point, p),
     )
+    scripts[free] = Script((own, one), given, masks)
 
     def play(me: int) -> Play[Found]:
-        dealer = dealer_of(kind, scheme, me, *scripts[me])
+        dealer = scripts[me].dealer(kind, scheme, me)
         search = OneStep(size, 1.0, 2)
         return shared_search(
             dealer, lambda asked: np.full(len(asked), counts[me]), search, 1, lambda: None
         )
 
     told: list[Ints] = []
-    play_together([play(me) for me in range(PARTIES)], p, told_words(told, size))
+    play_together([play(me) for me in range(PARTIES)], scheme, told_words(told, size))
     if len(told) != min(total, 1) + 1:
         return False
     keys, allowed = [], 1
@@ -351,32 +371,36 @@ def test_broken_steps_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kept_factor_stays_uniform(p: int) -> None:
     """Given its whole view, an unopened element is uniform on 1 … p - 1."""
     scheme, draws = Scheme(p, PARTIES), range(p)
-    value, slope, partner, partner_slope, low, top = np.array(
-        list(itertools.product(draws, repeat=6))
+    value, share, partner, partner_share, mask = np.array(
+        list(itertools.product(draws, repeat=5))
     ).T
-    script = value, slope, partner, partner_slope, np.vstack([low, top])
-    fixed = tuple(np.random.default_rng(p).integers(0, p, 5))
+    fixed = np.random.default_rng(p).integers(0, p, 4)
+    scripts = (
+        Script((*fixed[:2],), (*fixed[2:],)),
+        Script((value, partner), (share, partner_share), (mask,)),
+        Script(masks=(-mask,)),
+    )
     told: list[Ints] = []
     seen: list[Ints] = []
 
     def watch(sent: Sent) -> None:
         told_words(told, len(value))(sent)
-        if not sent[1][0].is_public:
-            seen.extend(cast("Ints", part.words)[0] for part in sent[1])
+        if not sent[1][0].size.is_public:
+            seen.extend(cast("Elements", part.words)[0].astype(np.int64) for part in sent[1])
 
-    def play(me: int, *arrays: Ints) -> Play[Ints]:
-        dealer = dealer_of(Dealer, scheme, me, *arrays)
+    def play(me: int) -> Play[Ints]:
+        dealer = scripts[me].dealer(Dealer, scheme, me)
         dealt = Nonzero(*(yield Nonzero.dealt(dealer, len(value))))
         (products,) = yield [dealt.checked(dealer)]
         kept = yield from kept_nonzero(dealer, int((products != 0).sum()), dealt, products)
         (opened,) = yield [dealer.opened(kept)]
-        return opened
+        return np.asarray(opened)
 
-    opened = play_together([play(0, *fixed), play(1, *script), play(2)], p, watch)[0]
+    opened = play_together([play(me) for me in range(PARTIES)], scheme, watch)[0]
     (words,) = told
     kept = opened_by(words, p) != 0
     keys = [opened, *(each[kept] for each in (*seen, words[1], opened_by(words, p)))]
-    assert are_uniform(keys, p, (p - 1) ** 2 * p**4)
+    assert are_uniform(keys, p, (p - 1) ** 2 * p**3)
 
 
 def label_is_simulated(
@@ -387,46 +411,42 @@ def label_is_simulated(
     The votes of three parties, shape (3, 2), have a total of at most 1. The elements R_c are at
     least `lowest`.
     """
-    p, point = 5, coalition + 1
+    p = 5
     scheme = Scheme(p, PARTIES)
     free = min({0, 1} - {coalition})
     (second,) = {0, 1, 2} - {coalition, free}
     of_both = np.indices((p, p, p - lowest, p) * 2).reshape(2, 4, -1)
-    pad, other_pad, element, top = of_both.transpose(1, 2, 0).reshape(4, -1)
+    pad, other_pad, element, mask = of_both.transpose(1, 2, 0).reshape(4, -1)
     element = element + lowest
     spare = np.ones(Nonzero.to_draw(len(pad), p) - len(pad), dtype=np.int64)
     rng = np.random.default_rng(coalition)
-    to_see, known = rng.integers(0, p, 4), rng.integers(0, p, (6, PARTIES))
+    to_see, known = rng.integers(0, p, 3), rng.integers(0, p, (5, PARTIES))
     nothing, one = np.array(0), np.array(1)
-    scripts: dict[int, tuple[Ints, ...]] = {
-        me: (known[0][me], known[1][me], *dealt)
+    deals = range(scheme.drawing)
+    scripts = {
+        me: Script((known[0][me], known[1][me], nothing), (*known[2:, me],))
         for me in range(PARTIES)
-        for dealt in [
-            (known[2][me], known[3][me], nothing, known[4][me], nothing, known[5][me])
-            if me < scheme.drawing
-            else ()
-        ]
     }
-    scripts[second] = (other_pad, linear(other_pad, to_see[0], point, p), *scripts[second][2:])
-    own = (np.append(element, spare) - sum(known[2][me] for me in (0, 1) if me != free)) % p
-    scripts[free] = (
-        pad,
-        linear(pad, to_see[1], point, p),
-        own,
-        linear(own, to_see[2], point, p),
-        one,
-        nothing,
-        nothing,
-        through_zero(top, to_see[3], point, p),
+    own = (np.append(element, spare) - sum(known[1][me] for me in deals if me != free)) % p
+    scripts[second] = Script(
+        (other_pad, known[1][second], nothing),
+        (share_to_draw(scheme, second, other_pad, coalition, to_see[0]), *known[3:, second]),
+        (nothing, -mask),
     )
+    given = (
+        share_to_draw(scheme, free, pad, coalition, to_see[1]),
+        share_to_draw(scheme, free, own, coalition, to_see[2]),
+        one,
+    )
+    scripts[free] = Script((pad, own, one), given, (nothing, mask))
     told: list[Ints] = []
 
     def play(me: int) -> Play[Ints]:
-        dealer = dealer_of(kind, scheme, me, *scripts[me])
+        dealer = scripts[me].dealer(kind, scheme, me)
         every = np.repeat(votes[me][None], len(pad) // 2, axis=0)
         return label_play(dealer, every, 1)
 
-    play_together([play(me) for me in range(PARTIES)], p, told_words(told, len(pad)))
+    play_together([play(me) for me in range(PARTIES)], scheme, told_words(told, len(pad)))
     masked, words = told
     label, opened = int(votes.sum(axis=0).argmax()), opened_by(words, p).reshape(-1, 2)
     if ((opened == 0).any(axis=0) != (np.arange(2) == label)).any():

@@ -3,14 +3,20 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import cast
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.protocols.ranksearch.worlds import bound, play_together, search_by_shares
+from tests.protocols.ranksearch.worlds import (
+    bound,
+    dealers_of,
+    draws_of,
+    play_together,
+    search_by_shares,
+)
 
 from veilring.arrays import Ints
 from veilring.data.table import Rows
@@ -29,24 +35,23 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     LACK_BITS,
     PRIMES,
     Dealer,
+    Elements,
     Nonzero,
     Part,
     Play,
     Scheme,
+    Size,
+    Sizes,
     drawn,
     kept_nonzero,
     lagrange_weights,
     prime_above,
     product_mod,
+    uniform_elements,
 )
 from veilring.protocols.ranksearch.algorithm.votes import Votes
 
 FALSE_ALARM = 1e-6
-
-
-def dealers(scheme: Scheme, seed: int = 0) -> list[Dealer]:
-    """Return a dealer for each party, each with its own randomness."""
-    return [Dealer(scheme, me, np.random.default_rng([seed, me])) for me in range(scheme.parties)]
 
 
 def test_the_smallest_sufficient_prime_is_chosen() -> None:
@@ -74,7 +79,11 @@ def test_enough_shares_give_the_secret(parties: int, p: int) -> None:
     scheme, rng = Scheme(p, parties), np.random.default_rng(parties)
     a, b = rng.integers(0, p, (2, 7))
     t = scheme.threshold
-    ours, theirs = scheme.shares(a, t, rng), scheme.shares(b, t, rng)
+    drawn_ = draws_of(p, parties)(2 * t * 7).reshape(2, t, 7)
+    ours, theirs = (
+        scheme.shares(dealer, scheme.elements(secret), drawn_[dealer]).astype(np.int64)
+        for dealer, secret in enumerate((a, b))
+    )
     for count, words, secret in ((t + 1, ours, a), (2 * t + 1, ours * theirs % p, a * b % p)):
         for some in itertools.islice(itertools.combinations(range(parties), count), 100):
             weights = lagrange_weights([place + 1 for place in some], p)
@@ -84,15 +93,12 @@ def test_enough_shares_give_the_secret(parties: int, p: int) -> None:
 @pytest.mark.parametrize(("p", "parties"), [(5, 3), (7, 4), (7, 5)])
 def test_a_coalition_of_t_sees_uniform_shares(p: int, parties: int) -> None:
     """Over all polynomials, any t shares take each value equally often, for any secret."""
-
-    class Every:
-        def integers(self, _low: int, high: int, shape: tuple[int, int]) -> Ints:
-            return np.array(list(itertools.product(range(high), repeat=shape[0]))).T
-
     scheme = Scheme(p, parties)
     t = scheme.threshold
+    every = np.array(list(itertools.product(range(p), repeat=t)), dtype=np.uint8).T
     for secret in range(p):
-        shares = scheme.shares(np.full(p**t, secret), t, cast("np.random.Generator", Every()))
+        secrets = np.full(p**t, secret, scheme.wide)
+        shares = scheme.shares(secret % parties, secrets, every)
         for coalition in itertools.combinations(range(parties), t):
             seen = {tuple(view) for view in shares[list(coalition)].T}
             assert len(seen) == p**t
@@ -106,7 +112,7 @@ def test_random_elements_are_drawn_by_one_party_more_than_may_collude(parties: i
     """
     scheme = Scheme(PRIMES[-1], parties)
     dealt = []
-    for dealer in dealers(scheme):
+    for dealer in dealers_of(scheme, 0):
         for part in (dealer.random(20), dealer.random(20)):
             if part.words is not None:
                 enough = part.words[: scheme.drawing]
@@ -121,16 +127,32 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
     scheme, rng = Scheme(p, parties), np.random.default_rng(seed)
     own = rng.integers(0, p, (2, parties, 5))
 
-    def play(dealer: Dealer, mine: Ints) -> Play[list[Ints]]:
-        a, b, zeros = yield [*map(dealer.summed, mine), dealer.zeros(5)]
+    def play(dealer: Dealer, mine: Ints) -> Play[list[Elements]]:
+        a, b = yield [*map(dealer.summed, mine)]
         (product,) = yield [dealer.reshared(a * b)]
-        square = dealer.opened(product * a + zeros, product=True)
+        square = dealer.opened_products(product * a)
         return list((yield [dealer.opened(product), square, dealer.opened_sum(mine[0])]))
 
-    plays = [play(dealer, own[:, me]) for me, dealer in enumerate(dealers(scheme, seed))]
+    plays = [play(dealer, own[:, me]) for me, dealer in enumerate(dealers_of(scheme, seed))]
     a, b = own.sum(axis=1) % p
-    for opened in play_together(plays, p):
+    for opened in play_together(plays, scheme):
         np.testing.assert_equal(opened, [a * b % p, a * b % p * a % p, a])
+
+
+@pytest.mark.parametrize("p", PRIMES)
+def test_drawn_elements_are_uniform(p: int) -> None:
+    """All elements are equally likely (false alarm 1e-6), and follow from the stream."""
+    scheme = Scheme(p, 3)
+    first, again, other = (
+        partial(uniform_elements, scheme, np.random.default_rng(seed).bytes) for seed in (1, 1, 2)
+    )
+    drawn_ = first(20 * p)
+    assert stats.chisquare(np.bincount(drawn_, minlength=p)).pvalue > FALSE_ALARM
+    assert len(np.bincount(drawn_)) == p
+    assert (again(20 * p) == drawn_).all()
+    assert (other(100) != drawn_[:100]).any()
+    assert (first(100) != drawn_[:100]).any()
+    assert first(0).size == 0
 
 
 @pytest.mark.parametrize(("needed", "p"), [(1, 251), (40, 251), (17_000, 251), (17_000, 65_521)])
@@ -147,17 +169,17 @@ def test_enough_spares_are_drawn(needed: int, p: int) -> None:
 def test_no_kept_element_is_zero_even_with_too_few_draws() -> None:
     """Elements with a zero product are dropped, and more are drawn if too few remain."""
     scheme, needed = Scheme(5, 3), 200
-    together = dealers(scheme)
+    together = dealers_of(scheme, 0)
 
-    def play(dealer: Dealer) -> Play[Ints]:
+    def play(dealer: Dealer) -> Play[Elements]:
         dealt = Nonzero(*(yield Nonzero.dealt(dealer, needed)))
         (products,) = yield [dealt.checked(dealer)]
         assert (products == 0).any()
         kept = yield from kept_nonzero(dealer, needed, dealt, products)
         (opened,) = yield [dealer.opened(kept)]
-        return opened
+        return np.asarray(opened)
 
-    (opened, *others) = play_together([play(dealer) for dealer in together], scheme.p)
+    (opened, *others) = play_together([play(dealer) for dealer in together], scheme)
     assert len(opened) == needed
     assert set(opened.tolist()) == {1, 2, 3, 4}
     assert all((other == opened).all() for other in others)
@@ -166,28 +188,35 @@ def test_no_kept_element_is_zero_even_with_too_few_draws() -> None:
 
 def test_own_words_are_not_shown() -> None:
     """No text for a log contains the dealt, drawn or voted words of a party."""
-    secret = np.array([987654321])
+    secret = np.array([987654321], dtype=np.uint32)
     for held in (
-        dealers(Scheme(251, 3))[0].opened_sum(secret),
-        Nonzero(secret, secret, secret),
+        dealers_of(Scheme(251, 3), 0)[0].opened_sum(secret),
+        Nonzero(secret, secret),
         Votes(secret[None].astype(np.uint64)),
     ):
         assert "987654321" not in repr(held)
 
 
+def sizes_of(parts: Sizes) -> list[int]:
+    """Return the number of words that each party sends to the next and to the last one."""
+    scheme = Scheme(PRIMES[0], 5)
+    pairs = itertools.permutations(range(scheme.parties), 2)
+    return [scheme.words_to(*pair, parts) for pair in pairs]
+
+
 def labels_together(votes: np.ndarray, most: int, scheme: Scheme, seed: int = 0) -> list[int]:
     """Return the labels that all parties learn from votes of shape (n, Q, classes)."""
-    rounds: list[int] = []
+    rounds: list[list[Size]] = []
 
     def watch(sent: Sequence[Sequence[Part]]) -> None:
-        rounds.append(sum(part.count * part.senders for part in sent[0]))
+        rounds.append([part.size for part in sent[0] if part.size.words])
 
-    each = zip(dealers(scheme, seed), votes.astype(np.uint64), strict=True)
+    each = zip(dealers_of(scheme, seed), votes.astype(np.uint64), strict=True)
     plays = [label_play(dealer, own, most) for dealer, own in each]
-    first, *others = play_together(plays, scheme.p, watch)
+    first, *others = play_together(plays, scheme, watch)
     assert all((labels == first).all() for labels in others)
     sent = label_rounds(votes.shape[1], votes.shape[2], most, scheme)
-    assert rounds == [sum(count * senders for count, senders in parts) for parts in sent]
+    assert [sizes_of(each) for each in rounds] == [sizes_of(each) for each in sent]
     return list(first.tolist())
 
 

@@ -16,7 +16,15 @@ from veilring.nodes.run import Run
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
-from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, summed
+from veilring.protocols.ranksearch.algorithm.shares import (
+    Dealer,
+    Draws,
+    Elements,
+    Part,
+    Play,
+    Scheme,
+    zero_sums,
+)
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer
@@ -38,13 +46,41 @@ def bound(features: int, classes: int, **settings: Any) -> SearchParameters:
     return RankSearch(**settings).bind(Facts(5, features, classes))
 
 
-def received(sent: Iterable[Part], to: int) -> Ints:
-    """Return the words that the senders of a part send to a party, shape (senders, m)."""
-    return np.array([part.to(to) for part in sent if part.words is not None])
+def draws_of(p: int, *seed: int) -> Draws:
+    """Return a seeded source of uniform elements of a field of any size."""
+    rng = np.random.default_rng(seed)
+    return lambda count: rng.integers(0, p, count).astype(np.uint16)
+
+
+def dealers_of(scheme: Scheme, seed: int, kind: type[Dealer] = Dealer) -> list[Dealer]:
+    """Return a dealer for each party, with seeded sources of its own and with each other party."""
+
+    def dealer(me: int) -> Dealer:
+        given = draws_of(scheme.p, seed, me, 1)
+        pairs = {
+            other: draws_of(scheme.p, seed, *sorted((me, other)), 2)
+            for other in range(scheme.parties)
+            if other != me
+        }
+        return kind(
+            scheme,
+            me,
+            draws_of(scheme.p, seed, me, 0),
+            lambda count: given(scheme.threshold * count).reshape(scheme.threshold, count),
+            partial(zero_sums, scheme, me, pairs),
+        )
+
+    return [dealer(me) for me in range(scheme.parties)]
+
+
+def summed(sent: Iterable[Part], to: int, scheme: Scheme) -> Elements:
+    """Return the sum of the words that the senders of a part send to a party."""
+    words = [part.to(to).astype(np.int64) for part in sent if part.words is not None]
+    return scheme.elements(np.sum(words, axis=0, dtype=np.int64))
 
 
 def play_together(
-    plays: Sequence[Play[_R]], p: int, watch: Callable[[Sent], object] | None = None
+    plays: Sequence[Play[_R]], scheme: Scheme, watch: Callable[[Sent], object] | None = None
 ) -> list[_R]:
     """Play all parties in this process, round by round, and return the result of each."""
     results: list[_R] = []
@@ -61,10 +97,7 @@ def play_together(
         if watch is not None:
             watch(sent)
         together = list(zip(*sent, strict=True))
-        totals = [
-            [summed(parts[me], received(parts, me), p) for parts in together]
-            for me in range(len(plays))
-        ]
+        totals = [[summed(parts, me, scheme) for parts in together] for me in range(len(plays))]
 
 
 def search_by_shares(
@@ -79,13 +112,14 @@ def search_by_shares(
     """Search with shared counts in this process, and return the results of all parties."""
     k, scheme = parameters.system.k, parameters.scheme(len(parts))
 
-    def play(me: int, rows: Rows) -> Play[Found]:
+    def play(dealer: Dealer, rows: Rows) -> Play[Found]:
         near = nearest_rows(queries, rows, k).distances
-        dealer = kind(scheme, me, np.random.default_rng([seed, me]))
         search = parameters.interval_search(len(queries))
         return shared_search(dealer, partial(clipped_counts, near), search, k, pytest.fail)
 
-    return play_together([play(me, rows) for me, rows in enumerate(parts)], scheme.p, watch)
+    dealers = dealers_of(scheme, seed, kind)
+    plays = [play(dealer, rows) for dealer, rows in zip(dealers, parts, strict=True)]
+    return play_together(plays, scheme, watch)
 
 
 def ready(

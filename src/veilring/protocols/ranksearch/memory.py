@@ -7,6 +7,7 @@ another roster. The file contains hashes of queries, which all parties have read
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from veilring.arrays import Floats
@@ -92,7 +93,7 @@ class SearchedRows:
     def _keep(self, queries: Floats, here: frozenset[str]) -> None:
         latest = next(reversed(self._searched.values()), here)
         members = latest if latest == here else here  # one shared object for many queries
-        keys = tuple(_keys(queries))
+        keys = _keys(queries)
         if self.file is not None:
             with as_store_failed(_WHAT), self.file.transaction() as database:
                 _write(database, keys, members)
@@ -103,9 +104,14 @@ class SearchedRows:
             self._searched.popitem(last=False)
 
 
-def _keys(queries: Floats) -> Iterator[bytes]:
-    """Yield the key of each query; -0.0 has the key of 0."""
-    return (digest_of(query.tobytes()) for query in queries + 0.0)
+def _keys(queries: Floats) -> tuple[bytes, ...]:
+    """Return the key of each query; -0.0 has the key of 0."""
+    return _hashed((queries + 0.0).tobytes(), queries.shape[1] * queries.itemsize)
+
+
+@lru_cache(maxsize=1)  # a party looks up a batch twice before it remembers it
+def _hashed(queries: bytes, size: int) -> tuple[bytes, ...]:
+    return tuple(digest_of(queries[start : start + size]) for start in range(0, len(queries), size))
 
 
 def _read(database: "Connection") -> Iterator[tuple[bytes, frozenset[str]]]:

@@ -40,7 +40,7 @@ from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.shared import Checks, SharedRounds, find_labels, find_radii
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # asyncio writes out a task with its result
 class SearchAnswer:
     """The answer that every party learns about a batch of Q queries.
 
@@ -109,7 +109,7 @@ async def rank_search(
             sums, parameters.votes_of(batch, own.rows, nearest, found), found, search, k, checks
         )
     else:
-        rounds = SharedRounds(party, public)
+        rounds = SharedRounds(party, keys, public)
         found = await find_radii(party, rounds, nearest, parameters, checks)
         votes = parameters.votes_of(batch, own.rows, nearest, found)
         last = sums = MaskedSums(party, keys, adder, rounds.next_round, public=rounds.public)
@@ -117,7 +117,7 @@ async def rank_search(
             answer = await _add_votes(sums, votes, found, None, k, checks)
         else:
             tied_rows = await _count_tied(sums, votes, found, k, checks)
-            last = rounds = SharedRounds(party, sums.public, sums.next_round)
+            last = rounds = SharedRounds(party, keys, sums.public, sums.next_round)
             most = vote_bounds(found.tied, tied_rows, k)
             labels = await find_labels(rounds, party, votes, most, checks)
             answer = SearchAnswer(labels, None, found, tied_rows)

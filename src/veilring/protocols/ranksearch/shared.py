@@ -22,11 +22,12 @@ rows. Before a run the cost is a range: from a search that ends in its first
 step to one that divides the widest interval down to single floats, with ties everywhere.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, chain, product
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from itertools import chain, permutations
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +38,14 @@ from veilring.errors import ProtocolViolation
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.batches import Queries
-from veilring.protocols.chunks import split
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.masks import (
+    KEY_BYTES,
     Bound,
     PairwiseKeys,
     Public,
     Words,
+    continued_stream,
     keys_cost,
     masked_cost,
     receive_bound,
@@ -65,9 +67,26 @@ from veilring.protocols.ranksearch.algorithm.search import (
     clipped_counts,
     steps_at_most,
 )
-from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, Scheme, Sizes, summed
+from veilring.protocols.ranksearch.algorithm.shares import (
+    NOTHING,
+    ByteStream,
+    Dealer,
+    Elements,
+    Part,
+    Play,
+    Scheme,
+    Sizes,
+    heard_words,
+    in_order,
+    reduced,
+    sent_words,
+    split_sums,
+    uniform_elements,
+    zero_sums,
+)
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Array
 
 # Random words are 0, and a failed check unnoticed, with probability 2^-256. Nobody can find masked
@@ -153,8 +172,46 @@ class Shares(Bound, kind="ranksearch.shares"):
 class SharedRounds:
     """The consecutive rounds in which the parties of a session deal and open shares."""
 
-    def __init__(self, party: Party, public: Public, first_round: int = 1) -> None:
-        self._party, self.public, self.next_round = party, public, first_round
+    def __init__(
+        self, party: Party, keys: PairwiseKeys, public: Public, first_round: int = 1
+    ) -> None:
+        self._party, self._keys = party, keys
+        self.public, self.next_round = public, first_round
+        self._bound_to = public.digest
+        self._me = party.parties.position(party.me)
+        self._others = [
+            (place, peer) for place, peer in enumerate(party.parties) if peer != party.me
+        ]
+        self._streams = dict[tuple[bytes, str], ByteStream]()
+
+    def dealer(self, scheme: Scheme) -> Dealer:
+        """Return the dealer whose plays take place in these rounds."""
+        own = continued_stream(self._party.rng.bytes(KEY_BYTES), b"veilring shares")
+        given, masks = partial(self._given, scheme), partial(self._masks, scheme)
+        return Dealer(scheme, self._me, partial(uniform_elements, scheme, own), given, masks)
+
+    def _given(self, scheme: Scheme, count: int) -> Elements:
+        places = scheme.drawing_with(self._me)
+        return np.array([self._drawn(scheme, place, count) for place in places])
+
+    def _drawn(self, scheme: Scheme, place: int, count: int) -> Elements:
+        """Draw shares that this party deals to another one, or the other one to it, not both."""
+        return uniform_elements(scheme, self._stream(b"shares", place), count)
+
+    def _masks(self, scheme: Scheme, count: int) -> Elements:
+        places = (place for place, _ in self._others if place < scheme.multiplying)
+        drawn = {
+            place: partial(uniform_elements, scheme, self._stream(b"masks", place))
+            for place in places
+        }
+        return zero_sums(scheme, self._me, drawn, count)
+
+    def _stream(self, use: bytes, place: int) -> ByteStream:
+        """Return the stream for a use that this party shares with another one."""
+        peer = self._party.parties[place]
+        if (use, peer) not in self._streams:
+            self._streams[use, peer] = self._keys.stream(peer, use + self._bound_to)
+        return self._streams[use, peer]
 
     async def play(self, play: Play[_R], scheme: Scheme) -> _R:
         """Run a party's actions to the end, and return their result."""
@@ -166,46 +223,64 @@ class SharedRounds:
             result: _R = end.value
             return result
 
-    async def _exchange(self, parts: Sequence[Part], scheme: Scheme) -> list[Ints]:
-        party, number = self._party, self.next_round
-        party.round(number)
-        for place, peer in enumerate(party.parties):
-            if peer != party.me:
-                for shares in _split(self.public.digest, _flat(parts, place), scheme.word):
-                    await party.send(peer, shares)
-        by_sender = []
-        for place, peer in enumerate(party.parties):
-            counts = [part.count if place < part.senders else 0 for part in parts]
-            if peer == party.me:
-                words: Ints = _flat(parts, place)
-            else:
-                words = await self._receive(peer, sum(counts), scheme, number)
-            ends = accumulate(counts)
-            by_sender.append([words[end - m : end] for m, end in zip(counts, ends, strict=True)])
-        together = [
-            np.array([words[i] for words in by_sender[: part.senders]])
-            for i, part in enumerate(parts)
-        ]
-        opened = (
-            words.tobytes() for part, words in zip(parts, together, strict=True) if part.is_public
-        )
+    async def _exchange(self, parts: Sequence[Part], scheme: Scheme) -> list[Elements]:
+        ordered = in_order(parts)
+        self._party.round(self.next_round)
+        await self._send(ordered, scheme)
+        own = sent_words(ordered, self._me, drawn=False)
+        sums = np.zeros(sum(part.size.words for part in parts), scheme.wide)
+        sums[: len(own)] += own
+        for place, _ in self._others:
+            words = await self._receive(ordered, place, scheme)
+            sums[: len(words)] += words
+        totals = split_sums(ordered, reduced(sums, scheme.p))
+        opened = (totals[part].tobytes() for part in parts if part.size.is_public)
         digest = digest_of(self.public.digest, *opened)
-        self.public = self.public.sent_by(party.parties)._replace(digest=digest)
+        self.public = self.public.sent_by(self._party.parties)._replace(digest=digest)
         self.next_round += 1
-        return [summed(part, words, scheme.p) for part, words in zip(parts, together, strict=True)]
+        return [totals[part] for part in parts]
 
-    async def _receive(self, sender: str, count: int, scheme: Scheme, due: int) -> Ints:
-        received: list[Ints] = []
-        for like in _split(self.public.digest, np.zeros(count, scheme.word), scheme.word):
+    async def _send(self, parts: Sequence[Part], scheme: Scheme) -> None:
+        """Send words to each other party: one message for all if each gets the same words."""
+        together = all(part.size.is_public for part in parts)
+        drawing = scheme.drawing_with(self._me)
+        peers = self._party.peers if together else ()
+        each = (
+            [(peers, sent_words(parts, self._me, drawn=False))]
+            if together
+            else [
+                ((peer,), sent_words(parts, place, drawn=place in drawing))
+                for place, peer in self._others
+            ]
+        )
+        for to, words in each:
+            for chunk in _chunks(len(words), scheme):
+                shares = Shares(digest=self.public.digest, words=cast("_Words", words[chunk]))
+                await self._party.send_all(to, shares)
+
+    async def _receive(self, parts: Sequence[Part], place: int, scheme: Scheme) -> Elements:
+        """Return all words of another party in this round, received or drawn."""
+        sender, received = self._party.parties[place], list[Elements]()
+        sizes = [part.size for part in parts]
+        for chunk in _chunks(scheme.words_to(place, self._me, sizes), scheme):
             message = await receive_bound(
-                self._party, Shares, sender=sender, public=self.public, due=due
+                self._party, Shares, sender=sender, public=self.public, due=self.next_round
             )
             words = message.words
-            is_alike = (words.dtype, words.shape) == (scheme.word, like.words.shape)
+            is_alike = words.dtype == scheme.word and len(words) == chunk.stop - chunk.start
             if not is_alike or words.max() >= scheme.p:
                 raise ProtocolViolation(sender, "sent the wrong shares")
-            received.append(words.astype(np.int64))
-        return np.concatenate([np.empty(0, dtype=np.int64), *received])
+            received.append(words)
+        whole = received[0] if len(received) == 1 else np.concatenate([NOTHING, *received])
+        if self._me not in scheme.drawing_with(place):
+            return whole
+        return heard_words(parts, place, whole, partial(self._drawn, scheme, place))
+
+
+def _chunks(count: int, scheme: Scheme) -> list[slice]:
+    """Return the words of each message that fits a frame; none if there are no words."""
+    most = CONTENT_BYTES_MAX // scheme.word.itemsize
+    return [slice(start, min(start + most, count)) for start in range(0, count, most)]
 
 
 async def find_radii(
@@ -218,7 +293,7 @@ async def find_radii(
     """Return the radii of a batch, opening only comparisons."""
     count = partial(clipped_counts, nearest.distances)
     scheme = parameters.scheme(len(party.parties))
-    dealer = Dealer(scheme, party.parties.position(party.me), party.rng)
+    dealer = rounds.dealer(scheme)
     search = parameters.interval_search(len(nearest.distances))
     return await rounds.play(
         shared_search(dealer, count, search, parameters.system.k, checks.fail), scheme
@@ -237,7 +312,7 @@ async def find_labels(
     parties, classes = party.parties, votes.counts.shape[1]
     for bound in np.unique(most).tolist():
         scheme = label_scheme(len(parties), classes, bound)
-        dealer = Dealer(scheme, parties.position(party.me), party.rng)
+        dealer = rounds.dealer(scheme)
         play = label_play(dealer, votes.counts[most == bound], bound)
         labels[most == bound] = await rounds.play(play, scheme)
     if (labels == NO_LABEL).any():
@@ -255,23 +330,17 @@ def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, i
 
 
 def _rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
-    """Forecast rounds of the given sizes; in each the first parties send to all others."""
+    """Forecast rounds with parts of the given sizes."""
     traffic = Traffic()
-    for sizes, place in product(rounds, range(scheme.parties)):
-        count = sum(part for part, senders in sizes if place < senders)
-        words = np.zeros(count, scheme.word)
-        for shares in _split(bytes(DIGEST_BYTES), words, scheme.word):
-            traffic = traffic.plus(repeated(scheme.parties - 1, shares))
+    for sizes in rounds:
+        pairs = permutations(range(scheme.parties), 2)
+        counts = Counter(scheme.words_to(sender, to, sizes) for sender, to in pairs)
+        for count, messages in counts.items():
+            for chunk in _chunks(count, scheme):
+                words = np.zeros(chunk.stop - chunk.start, scheme.word)
+                shares = Shares(digest=bytes(DIGEST_BYTES), words=words)
+                traffic = traffic.plus(repeated(messages, shares))
     return Forecast(len(rounds), traffic)
-
-
-def _split(digest: bytes, words: NDArray[Any], word: np.dtype[Any]) -> list[Shares]:
-    """Return words as messages that fit a frame; none if there are no words."""
-    return split(Shares(digest=digest, words=words.astype(word))) if len(words) else []
-
-
-def _flat(parts: Sequence[Part], to: int) -> Ints:
-    return np.concatenate([part.to(to) for part in parts])
 
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:

@@ -109,7 +109,7 @@ class RankSearch(System):
 
     predicts_numbers: ClassVar[bool] = True
     trust: ClassVar[str] = "{outside} of {parties}"
-    messages_format: ClassVar[int] = 2
+    messages_format: ClassVar[int] = 3
     title: ClassVar[str] = "rank search"
     summary: ClassVar[str] = (
         "Parties add up masked counts until they know the radius of the k nearest rows."

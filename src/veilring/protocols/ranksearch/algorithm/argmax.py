@@ -29,9 +29,11 @@ from veilring.errors import InputError
 from veilring.protocols.ranksearch.algorithm.shares import (
     PRIMES,
     Dealer,
+    Elements,
     Nonzero,
     Play,
     Scheme,
+    Size,
     Sizes,
     drawn,
     kept_nonzero,
@@ -89,7 +91,8 @@ def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[Int
     own = votes.astype(np.int64)
     if own.shape[1] == 1:
         return _alone(len(own))
-    return _by_one_hots(dealer, own, most) if most <= ONE_HOT_MAX else _by_bits(dealer, own)
+    is_few = most <= ONE_HOT_MAX
+    return _in_ints(_by_one_hots(dealer, own, most) if is_few else _by_bits(dealer, own))
 
 
 def label_rounds(queries: int, classes: int, most: int, scheme: Scheme) -> list[Sizes]:
@@ -101,6 +104,17 @@ def label_rounds(queries: int, classes: int, most: int, scheme: Scheme) -> list[
     return _bit_rounds(queries, classes, scheme)
 
 
+def _in_ints(play: Play[Ints]) -> Play[Ints]:
+    """Play with sums in 64 bits, whose differences may be negative: there are few of them."""
+    parts = next(play)
+    while True:
+        sums = yield parts
+        try:
+            parts = play.send([each.astype(np.int64) for each in sums])
+        except StopIteration as end:
+            return np.asarray(end.value)
+
+
 def _alone(queries: int) -> Play[Ints]:
     yield from ()
     return np.zeros(queries, dtype=np.int64)
@@ -108,19 +122,15 @@ def _alone(queries: int) -> Play[Ints]:
 
 def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[Ints]:
     shape, p = own.shape, dealer.scheme.p
-    pads = dealer.pads(own.size)
-    mask, *dealt, zeros = yield [
-        dealer.summed(pads),
-        *Nonzero.dealt(dealer, Nonzero.to_draw(own.size, p)),
-        dealer.zeros(own.size),
-    ]
+    pads = dealer.pads(own.size).astype(np.int64)
+    mask, *dealt = yield [dealer.summed(pads), *Nonzero.dealt(dealer, Nonzero.to_draw(own.size, p))]
     nonzero = Nonzero(*dealt)
     along = [nonzero.checked(dealer), dealer.opened_sum(own.ravel() + pads)]
     powers, (products, masked) = yield from shared_powers(dealer, mask, most, along)
     hot = _one_hots(powers, masked, p).reshape(most + 1, *shape)
     (beaten,) = yield [dealer.reshared(_beaten_by(hot).ravel())]
     factors = yield from kept_nonzero(dealer, own.size, nonzero, products)
-    (opened,) = yield [dealer.opened(factors * beaten + zeros, product=True)]
+    (opened,) = yield [dealer.opened_products(factors * beaten)]
     wins = opened.reshape(shape) == 0
     return np.where(wins.sum(axis=1) == 1, wins.argmax(axis=1), NO_LABEL)
 
@@ -128,17 +138,18 @@ def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[Ints]:
 def _one_hot_rounds(totals: int, most: int, scheme: Scheme) -> list[Sizes]:
     every, few, many = scheme.parties, scheme.drawing, scheme.multiplying
     spare = Nonzero.to_draw(totals, scheme.p)
-    levels = [[(totals * products, many)] for products in power_levels(most)]
+    levels = [[Size(totals * products, many)] for products in power_levels(most)]
+    checked, opened = (Size(count, many, is_public=True) for count in (spare, totals))
     return [
-        [(totals, every), (3 * spare + totals, few)],
-        [(spare, many), (totals, every), *levels[0]],
+        [Size(totals, every), Size(2 * spare, few)],
+        [checked, Size(totals, every, is_public=True), *levels[0]],
         *levels[1:],
-        [(totals, many)],
-        [(totals, many)],
+        [Size(totals, many)],
+        [opened],
     ]
 
 
-def _one_hots(powers: Ints, masked: Ints, p: int) -> Ints:
+def _one_hots(powers: Elements, masked: Elements, p: int) -> Ints:
     """Return shares of [v = j], shape (K + 1, totals), of v = masked - r and the powers of r.
 
     By the binomial theorem, `v^m / m!` is the sum of `masked^i / i! · (-r)^(m-i) / (m-i)!`.
@@ -191,12 +202,8 @@ def _by_bits(dealer: Dealer, own: Ints) -> Play[Ints]:
     queries, classes = own.shape
     scheme, games = dealer.scheme, queries * (classes - 1)
     masks, elements = _to_draw(games, scheme.p)
-    total, element, zeros = yield [
-        dealer.summed(own.ravel()),
-        dealer.random(elements),
-        dealer.zeros(elements),
-    ]
-    bits = yield from _random_bits(dealer, masks * _width(scheme.p), element, zeros)
+    total, element = yield [dealer.summed(own.ravel()), dealer.random(elements)]
+    bits = yield from _random_bits(dealer, masks * _width(scheme.p), element)
     bits = yield from _below_prime(dealer, games, bits.reshape(_width(scheme.p), masks))
     votes = total.reshape(queries, classes)
     index = np.broadcast_to(np.arange(classes), votes.shape)
@@ -213,22 +220,22 @@ def _bit_rounds(queries: int, classes: int, scheme: Scheme) -> list[Sizes]:
     linear, square, p = scheme.drawing, scheme.multiplying, scheme.p
     masks, elements = _to_draw(queries * (classes - 1), p)
     rounds: list[Sizes] = [
-        [(queries * classes, scheme.parties), (2 * elements, linear)],
-        [(elements, square)],
-        *([(masks * products, square)] for products in _tree_levels(p)),
-        [(masks, linear)],
+        [Size(queries * classes, scheme.parties), Size(elements, linear)],
+        [Size(elements, square, is_public=True)],
+        *([Size(masks * products, square)] for products in _tree_levels(p)),
+        [Size(masks, linear, is_public=True)],
     ]
     left = classes
     while left > 1:
         size = queries * (left // 2)
         rounds += [
-            [(size, linear)],
-            *([(size * products, square)] for products in _tree_levels(p)),
-            [(size, square)],
-            [(2 * size, square)],
+            [Size(size, linear, is_public=True)],
+            *([Size(size * products, square)] for products in _tree_levels(p)),
+            [Size(size, square)],
+            [Size(2 * size, square)],
         ]
         left -= left // 2
-    return [*rounds, [(queries, linear)]]
+    return [*rounds, [Size(queries, linear, is_public=True)]]
 
 
 def _width(p: int) -> int:
@@ -242,19 +249,19 @@ def _to_draw(games: int, p: int) -> tuple[int, int]:
     return masks, drawn(masks * _width(p), 1 / p)
 
 
-def _random_bits(dealer: Dealer, needed: int, elements: Ints, zeros: Ints) -> Play[Ints]:
+def _random_bits(dealer: Dealer, needed: int, elements: Ints) -> Play[Ints]:
     """Return shares of random bits: the signs of elements whose squares are opened."""
     p = dealer.scheme.p
     roots = _half_roots(p)
     bits = np.empty(0, dtype=np.int64)
     while True:
-        (squares,) = yield [dealer.opened(elements**2 + zeros, product=True)]
+        (squares,) = yield [dealer.opened_products(elements**2)]
         kept = squares != 0
         signs = elements[kept] * roots[squares[kept]] + (p + 1) // 2
         bits = np.append(bits, signs % p)
         if len(bits) >= needed:
             return bits[:needed]
-        elements, zeros = yield [dealer.random(len(zeros)), dealer.zeros(len(zeros))]
+        (elements,) = yield [dealer.random(len(elements))]
 
 
 @lru_cache(maxsize=_TABLES)
@@ -278,8 +285,8 @@ def _below_prime(dealer: Dealer, needed: int, bits: Ints) -> Play[Ints]:
         kept = np.hstack([kept, bits[:, opened == 0]])
         if kept.shape[1] >= needed:
             return kept[:, :needed]
-        elements, zeros = yield [dealer.random(2 * bits.size), dealer.zeros(2 * bits.size)]
-        more = yield from _random_bits(dealer, bits.size, elements, zeros)
+        (elements,) = yield [dealer.random(2 * bits.size)]
+        more = yield from _random_bits(dealer, bits.size, elements)
         bits = more.reshape(bits.shape)
 
 

@@ -24,13 +24,16 @@ from veilring.arrays import Bools, Ints
 from veilring.protocols.ranksearch.algorithm.search import Asked, Found, IntervalSearch, StepSizes
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
+    Elements,
     Nonzero,
     Play,
     Scheme,
+    Size,
     Sizes,
     kept_nonzero,
     power_levels,
     product_mod,
+    reduced,
     shared_powers,
     times_root,
 )
@@ -84,7 +87,7 @@ class _Equalities:
     """The shares of `R' (T - k)`, of degree 2t, at each query's lowest threshold with T >= k."""
 
     queries: Ints
-    products: Ints
+    products: Elements
     own: Ints
 
 
@@ -104,19 +107,18 @@ def shared_search(
     thresholds. The search goes on, so that nothing which is sent depends on the check.
     """
     nothing = np.empty(0, dtype=np.int64)
-    before = _Equalities(nothing, nothing, nothing)
+    before = _Equalities(nothing, nothing.astype(dealer.scheme.wide), nothing)
+    prime, minus_k = dealer.scheme.p, dealer.scheme.wide.type(dealer.scheme.p - k)
     while True:
         asked = search.ask() or Asked(nothing, nothing, nothing)
         if not asked and not len(before.queries):
             return search.found()
         own, queries = count(asked), len(asked.queries)
         drawn = Nonzero.to_draw(len(asked) + queries, dealer.scheme.p)
-        opened, total, *nonzero, zeros, equal_zeros = yield [
-            dealer.opened(before.products, product=True),
+        opened, total, *nonzero = yield [
+            dealer.opened_products(before.products),
             dealer.summed(own),
             *Nonzero.dealt(dealer, drawn),
-            dealer.zeros(len(asked)),
-            dealer.zeros(queries),
         ]
         if (before.own[opened == 0] > k).any():
             fail()
@@ -126,11 +128,12 @@ def shared_search(
         asked, own = asked.only(is_open), own[tested]
         if not asked:
             return search.found()
-        step = yield from _compare(dealer, total[tested], Nonzero(*nonzero), zeros, asked, k)
+        step = yield from _compare(dealer, total[tested], Nonzero(*nonzero), asked, k)
         if not _could_be(asked, step.below, own, k):
             fail()
         of, at = search.narrow(asked, step.below).lowest
-        products = step.factors[of] * (total[tested][at] - k) + equal_zeros[of]
+        above = reduced(total[tested][at] + minus_k, prime)
+        products = step.factors[of] * above
         before = _Equalities(asked.queries[of], products, own[at])
 
 
@@ -138,23 +141,24 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
     """Return the parts of each round of a step."""
     few, many = scheme.drawing, scheme.multiplying
     drawn = Nonzero.to_draw(sizes.dealt + sizes.queries, scheme.p)
-    dealt = [(sizes.dealt, scheme.parties), (3 * drawn + sizes.dealt + sizes.queries, few)]
-    first = [(sizes.equalities, many), *dealt]
+    dealt = [Size(sizes.dealt, scheme.parties), Size(2 * drawn, few)]
+    first = [Size(sizes.equalities, many, is_public=True), *dealt]
     if not sizes.tests:
         return [first]
-    checked, *levels = [[(sizes.tests * products, many)] for products in levels_of(k)]
-    return [first, [(drawn, many), *checked], *levels, [(sizes.tests, many)]]
+    checked, *levels = [[Size(sizes.tests * products, many)] for products in levels_of(k)]
+    nonzero, opened = (Size(count, many, is_public=True) for count in (drawn, sizes.tests))
+    return [first, [nonzero, *checked], *levels, [opened]]
 
 
 class _Compared(NamedTuple):
     """Whether T < k at each threshold, and shares of nonzero elements for testing T = k."""
 
     below: Bools
-    factors: Ints
+    factors: Elements
 
 
-def _compare(  # noqa: PLR0917  (the dealt shares and their use)
-    dealer: Dealer, total: Ints, nonzero: Nonzero, zeros: Ints, asked: Asked, k: int
+def _compare(
+    dealer: Dealer, total: Elements, nonzero: Nonzero, asked: Asked, k: int
 ) -> Play[_Compared]:
     tests = len(asked)
     needed = tests + len(asked.queries)
@@ -162,7 +166,7 @@ def _compare(  # noqa: PLR0917  (the dealt shares and their use)
     powers, (products,) = yield from shared_powers(dealer, total, plan_of(k).block, checked)
     factors = yield from kept_nonzero(dealer, needed, nonzero, products)
     runs = _runs(powers, k, dealer.scheme.p)
-    opened = yield from _product(dealer, runs, factors[:tests], zeros[:tests])
+    opened = yield from _product(dealer, runs, factors[:tests])
     return _Compared(np.asarray(opened == 0), factors[tests:])
 
 
@@ -175,7 +179,7 @@ def _could_be(asked: Asked, below: Bools, own: Ints, k: int) -> bool:
     return bool(falling.all() and not (below & (own >= k)).any())
 
 
-def _runs(powers: Ints, k: int, p: int) -> Ints:
+def _runs(powers: Elements, k: int, p: int) -> Elements:
     """Return the product of each run of factors T - j, shape (blocks, tests)."""
     plan = plan_of(k)
     weights = np.zeros((plan.blocks, plan.block + 1), dtype=np.int64)
@@ -184,11 +188,11 @@ def _runs(powers: Ints, k: int, p: int) -> Ints:
         for j in range(run * plan.block, min((run + 1) * plan.block, k)):
             polynomial = times_root(polynomial, j, p)
         weights[run, : len(polynomial)] = polynomial
-    ones = np.ones((1, powers.shape[1]), dtype=np.int64)
-    return product_mod(weights, np.vstack([ones, powers]), p)
+    ones = np.ones((1, powers.shape[1]), powers.dtype)
+    return product_mod(weights, np.vstack([ones, powers]), p).astype(powers.dtype)
 
 
-def _product(dealer: Dealer, runs: Ints, last: Ints, zeros: Ints) -> Play[Ints]:
+def _product(dealer: Dealer, runs: Elements, last: Elements) -> Play[Elements]:
     """Open the product of all factors."""
     factors = [*runs, last]
     while len(factors) > _PAIR:
@@ -196,5 +200,5 @@ def _product(dealer: Dealer, runs: Ints, last: Ints, zeros: Ints) -> Play[Ints]:
         products = [factors[2 * i] * factors[2 * i + 1] for i in range(pairs)]
         (dealt,) = yield [dealer.reshared(np.concatenate(products))]
         factors = [*dealt.reshape(pairs, -1), *factors[2 * pairs :]]
-    (opened,) = yield [dealer.opened(factors[0] * factors[1] + zeros, product=True)]
-    return opened
+    (opened,) = yield [dealer.opened_products(factors[0] * factors[1])]
+    return np.asarray(opened)

@@ -5,7 +5,7 @@ t = ⌊(n - 1)/2⌋, any t parties know nothing about it, and 2t + 1 <= n partie
 By four rules, the opened values can be simulated perfectly:
 
 - A product that each party computes from its own shares has degree 2t, and its polynomial is not
-  random. It is reshared at degree t, or opened with a fresh sharing of zero of degree 2t added.
+  random. It is reshared at degree t, or opened under masks of 2t + 1 parties that add up to 0.
 - A secret random element is the sum of elements drawn by t + 1 parties: among any t + 1, one is
   outside the coalition. More parties would not help, because t + 1 parties know all secrets anyway.
 - An element that must not be 0 is drawn with a partner: their product is opened, and 0 discards
@@ -13,8 +13,12 @@ By four rules, the opened values can be simulated perfectly:
 - No drawn element is used twice.
 
 A party is a generator: it yields the values that it deals and announces in a round, and receives
-the round's result. The same code runs in one process and over any network. `Ints` are elements of a
-field, from 0 to p - 1, or shares of elements.
+the round's result. The same code runs in one process and over any network. Every sender multiplies
+its words by its own weight in Lagrange's interpolation, so a receiver only adds them up: all parts
+of a round at once.
+
+`Elements` are elements of a field, from 0 to p - 1, or shares of elements, in words that hold a
+product. Products are reduced before they are added up.
 
 Source: Ben-Or, Goldwasser and Wigderson, STOC 1988; Gennaro, Rabin and Rabin, PODC 1998, for the
 products; Bar-Ilan and Beaver, PODC 1989, for elements that are not 0.
@@ -22,13 +26,14 @@ products; Bar-Ilan and Beaver, PODC 1989, for elements that are not 0.
 
 import math
 from bisect import bisect_left
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final, TypeAlias, TypeVar
+from functools import cache, cached_property
+from itertools import accumulate, pairwise
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.random import Generator as Draws
+from numpy.typing import NDArray
 
 from veilring.arrays import Ints
 from veilring.errors import InputError
@@ -37,12 +42,17 @@ from veilring.protocols.seedshares import weights_at_zero
 
 PRIMES: Final = (251, 65_521)
 """The largest primes of one and of two bytes, which bound the shared values."""
+NOTHING: Final = np.empty(0, np.uint8)
+"""No words: together with others, they have the type of the others."""
 # A batch lacks nonzero elements with probability at most 2^-60; it then draws again.
 LACK_BITS: Final = 60
 
-Sizes: TypeAlias = Sequence[tuple[int, int]]
-"""The parts of a round: the number of words from each sender to each party, and of senders."""
-
+Elements: TypeAlias = NDArray[np.integer[Any]]
+"""Elements of a field or shares of them, in words that hold a product, or as they are sent."""
+ByteStream: TypeAlias = Callable[[int], bytes]
+"""Returns the given number of bytes of a secret stream, the next ones at each call."""
+Draws: TypeAlias = Callable[[int], Elements]
+"""Returns the given number of secret elements, new ones at each call."""
 _R = TypeVar("_R")
 
 
@@ -68,7 +78,7 @@ def times_root(polynomial: Sequence[int], root: int, p: int) -> list[int]:
     return [(raised - root * same) % p for raised, same in shifted]
 
 
-def product_mod(left: Ints, right: Ints, p: int) -> Ints:
+def product_mod(left: Elements, right: Elements, p: int) -> Ints:
     """Return the product of two matrices reduced modulo p, with fewer than 2^21 summands.
 
     Floats are exact below 2^53 and have fast products. Integer quotients of floats are exact too,
@@ -84,14 +94,29 @@ def lagrange_weights(points: Sequence[int], p: int) -> Ints:
     return np.array(weights_at_zero(points, p))
 
 
-@cache
-def _powers(parties: int, degree: int, p: int) -> Ints:
-    """Return the powers of each party's point up to the degree, shape (n, degree + 1)."""
-    exponents = range(degree + 1)
-    return np.array([[pow(x, e, p) for e in exponents] for x in range(1, parties + 1)])
+def reduced(values: Elements, p: int) -> Elements:
+    """Return words modulo p; unlike remainders, quotients by a constant are vectorised."""
+    quotients: Elements = values // values.dtype.type(p)
+    quotients *= values.dtype.type(p)
+    return np.subtract(values, quotients, out=quotients)
 
 
-@dataclass(frozen=True, slots=True)
+class Size(NamedTuple):
+    """The size of a part of a round."""
+
+    words: int
+    """The number of words from each sender to each party."""
+    senders: int
+    """The number of parties that send: the first of the roster."""
+    is_public: bool = False
+    """Whether the words are opened rather than dealt."""
+
+
+Sizes: TypeAlias = Sequence[Size]
+"""The parts of a round."""
+
+
+@dataclass(frozen=True)
 class Scheme:
     """The public parameters of a sharing; the prime p is above the number of parties."""
 
@@ -113,104 +138,203 @@ class Scheme:
         """The number of parties whose words define a polynomial of a product's degree."""
         return 2 * self.threshold + 1
 
-    @property
+    @cached_property
     def word(self) -> np.dtype[Any]:
         """The word type in which an element is sent."""
         return word_for(self.p - 1)
 
-    def shares(self, values: Ints, degree: int, draws: Draws) -> Ints:
-        """Share values, shape (m,), by random polynomials; row i of (n, m) is for party i."""
-        random = draws.integers(0, self.p, (degree, len(values)))
-        powers = _powers(self.parties, degree, self.p)
-        return product_mod(powers, np.concatenate([values[None, :], random]), self.p)
+    @cached_property
+    def wide(self) -> np.dtype[Any]:
+        """The word type of arithmetic: it holds a product of elements plus an element."""
+        return np.dtype(f"<u{2 * self.word.itemsize}")
+
+    def drawing_with(self, dealer: int) -> list[int]:
+        """Return the t parties that draw their shares from a stream which the dealer shares."""
+        return [(dealer + step) % self.parties for step in range(1, self.threshold + 1)]
+
+    def words_to(self, sender: int, to: int, parts: Sizes) -> int:
+        """Return the number of words that a party sends to another one in a round."""
+        is_drawn = to in self.drawing_with(sender)
+        return sum(
+            part.words
+            for part in parts
+            if sender < part.senders and (part.is_public or not is_drawn)
+        )
+
+    def elements(self, numbers: Elements) -> Elements:
+        """Return whole numbers, or products of elements, modulo p."""
+        if numbers.dtype == self.wide:
+            return reduced(numbers, self.p)
+        return (numbers % self.p).astype(self.wide)
+
+    def shares(self, dealer: int, values: Elements, drawn: Elements) -> Elements:
+        """Share elements, shape (m,), given drawn shares, (t, m); row i of (n, m) is for party i.
+
+        The drawn shares are those of `drawing_with`. They define a uniform polynomial.
+        """
+        known = self.drawing_with(dealer)
+        others, weights = _interpolation(self.p, self.parties, tuple(known))
+        rest = np.zeros((len(others), len(values)), self.wide)
+        for each, given in zip(weights.T.astype(self.wide), (values, *drawn), strict=True):
+            rest += reduced(each[:, None] * given, self.p)
+        shares = np.empty((self.parties, len(values)), self.word)
+        shares[known], shares[others] = drawn, reduced(rest, self.p)
+        return shares
+
+
+@cache
+def _interpolation(p: int, parties: int, known: tuple[int, ...]) -> tuple[list[int], Ints]:
+    """Return the other parties, and the weights of the secret and the known shares in theirs."""
+    others = [place for place in range(parties) if place not in known]
+    points = [0, *(place + 1 for place in known)]
+    weights = [weights_at_zero([point - place - 1 for point in points], p) for place in others]
+    return others, np.array(weights)
+
+
+def uniform_elements(scheme: Scheme, stream: ByteStream, count: int) -> Elements:
+    """Return the next elements of a stream; words that are not below p are skipped."""
+    kept = np.empty(0, scheme.word)
+    while len(kept) < count:
+        lacking = count - len(kept)
+        spare = lacking // 32 + 16  # of the bytes, one in 50 is skipped
+        words = np.frombuffer(stream((lacking + spare) * scheme.word.itemsize), scheme.word)
+        kept = np.concatenate([kept, words[words < scheme.p]])
+    return kept[:count]
+
+
+def zero_sums(scheme: Scheme, me: int, drawn: Mapping[int, Draws], count: int) -> Elements:
+    """Return a party's masks, which the first 2t + 1 parties add up to 0.
+
+    Each two of them draw the same elements, here by the index of the other party. One of them adds
+    these elements, and the other one subtracts them.
+    """
+    masks = np.zeros(count, scheme.wide)
+    for other in range(scheme.multiplying):
+        if other != me:
+            elements = drawn[other](count)
+            masks += elements if me < other else elements.dtype.type(scheme.p) - elements
+    return reduced(masks, scheme.p)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
-    """The words that the first parties send in a round, and the sum that a party computes.
+    """A sender's words in a round, which all parties add up to those of other senders.
 
-    This sender's words have the shape (n, m), one row for each party, or (m,), the same words for
-    all. A party that does not send has none. In the sum, each sender has a weight.
+    Dealt words have the shape (n, m), one row for each party, and opened words, the same for all,
+    (m,). A party that does not send has none.
     """
 
-    weights: Ints
-    count: int
-    words: Ints | None
-    is_public: bool = False
+    size: Size
+    words: Elements | None
 
-    @property
-    def senders(self) -> int:
-        """The number of parties that send: the first of the roster."""
-        return len(self.weights)
-
-    def to(self, party: int) -> Ints:
-        """Return a sender's words for a party."""
+    def to(self, party: int) -> Elements:
+        """Return a sender's words for a party, sent or drawn."""
         if self.words is None:
-            return np.empty(0, dtype=np.int64)
-        return self.words if self.is_public else self.words[party]
+            return NOTHING
+        return self.words if self.size.is_public else self.words[party]
 
 
-Play: TypeAlias = Generator[Sequence[Part], Sequence[Ints], _R]
+Play: TypeAlias = Generator[Sequence[Part], Sequence[Any], _R]
 """A party's actions: a generator that yields the parts of a round and receives their sums."""
 
 
 class Dealer:
-    """The party with some index that deals shares by a scheme, from its own secret randomness."""
+    """The party with some index that deals shares by a scheme.
 
-    def __init__(self, scheme: Scheme, me: int, draws: Draws) -> None:
-        self.scheme, self._me, self._draws = scheme, me, draws
-        self._all = np.ones(scheme.parties, dtype=np.int64)
-        self._drawing = np.ones(scheme.drawing, dtype=np.int64)
-        self._linear = lagrange_weights(range(1, scheme.drawing + 1), scheme.p)
-        self._square = lagrange_weights(range(1, scheme.multiplying + 1), scheme.p)
+    Args:
+        draws: The source of uniform elements that only this party knows.
+        given: The source of the shares that `drawing_with` this party draw too, shape (t, m).
+        masks: The source of this party's masks for opened products; see `zero_sums`.
+    """
 
-    def summed(self, own: Ints) -> Part:
+    def __init__(self, scheme: Scheme, me: int, draws: Draws, given: Draws, masks: Draws) -> None:
+        self.scheme, self._me = scheme, me
+        self._draws, self._given, self._masks = draws, given, masks
+        self._linear = self._weight(scheme.drawing)
+        self._square = self._weight(scheme.multiplying)
+
+    def summed(self, own: Elements) -> Part:
         """Deal the party's own values, shape (m,); the sum is a share of all parties' total."""
-        return Part(self._all, len(own), self._shares(own % self.scheme.p))
+        return self._dealt(self.scheme.elements(own), len(own), self.scheme.parties)
 
-    def opened_sum(self, own: Ints) -> Part:
+    def opened_sum(self, own: Elements) -> Part:
         """Open the party's words, shape (m,), uniform to others; the sum is all parties' total."""
-        return Part(self._all, len(own), own % self.scheme.p, is_public=True)
+        return self._opened(self.scheme.elements(own), len(own), self.scheme.parties)
 
-    def pads(self, count: int) -> Ints:
+    def pads(self, count: int) -> Elements:
         """Draw uniform elements, known to this party alone."""
-        return self._draws.integers(0, self.scheme.p, count)
+        return self._draws(count).astype(self.scheme.wide)
 
     def random(self, count: int) -> Part:
         """Deal uniform elements; the sum is a share of elements that no coalition knows."""
-        is_sender = self._me < self.scheme.drawing
-        return Part(self._drawing, count, self._shares(self.pads(count)) if is_sender else None)
+        values = self.pads(count) if self._me < self.scheme.drawing else None
+        return self._dealt(values, count, self.scheme.drawing)
 
-    def zeros(self, count: int) -> Part:
-        """Deal sharings of zero of degree 2t; each is added to one product before it is opened."""
-        is_sender = self._me < self.scheme.drawing
-        nothing, degree = np.zeros(count, dtype=np.int64), 2 * self.scheme.threshold
-        return Part(self._drawing, count, self._shares(nothing, degree) if is_sender else None)
-
-    def reshared(self, products: Ints) -> Part:
+    def reshared(self, products: Elements) -> Part:
         """Reshare products of the party's shares, shape (m,); the sum is a share of degree t."""
-        is_sender = self._me < self.scheme.multiplying
-        shares = self._shares(products % self.scheme.p) if is_sender else None
-        return Part(self._square, len(products), shares)
+        weighted = self._weighted(products, self._square)
+        return self._dealt(weighted, len(products), self.scheme.multiplying)
 
-    def opened(self, shares: Ints, *, product: bool = False) -> Part:
-        """Open the party's shares, shape (m,); the sum is the secret.
+    def opened(self, shares: Elements) -> Part:
+        """Open the party's shares, shape (m,); the sum is the secret."""
+        return self._opened(self._weighted(shares, self._linear), len(shares), self.scheme.drawing)
 
-        A product of shares has degree 2t, and a sharing of zero must have been added to it.
-        """
-        weights = self._square if product else self._linear
-        words = shares % self.scheme.p if self._me < len(weights) else None
-        return Part(weights, len(shares), words, is_public=True)
+    def opened_products(self, products: Elements) -> Part:
+        """Open products of the party's shares, shape (m,), under masks; the sum is the secret."""
+        weighted, count = self._weighted(products, self._square), len(products)
+        if weighted is not None:
+            weighted = self.scheme.elements(weighted + self._masks(count))
+        return self._opened(weighted, count, self.scheme.multiplying)
 
-    def _shares(self, values: Ints, degree: int | None = None) -> Ints:
-        degree = self.scheme.threshold if degree is None else degree
-        return self.scheme.shares(values, degree, self._draws)
+    def _weight(self, senders: int) -> int | None:
+        """Return the weight of this party's words among those of the first parties."""
+        weights = lagrange_weights(range(1, senders + 1), self.scheme.p).tolist()
+        return weights[self._me] if self._me < senders else None
+
+    def _weighted(self, values: Elements, weight: int | None) -> Elements | None:
+        if weight is None:
+            return None
+        return self.scheme.elements(self.scheme.elements(values) * self.scheme.wide.type(weight))
+
+    def _dealt(self, values: Elements | None, count: int, senders: int) -> Part:
+        if values is not None:
+            values = self.scheme.shares(self._me, values, self._given(count))
+        return Part(Size(count, senders), values)
+
+    def _opened(self, values: Elements | None, count: int, senders: int) -> Part:
+        words = None if values is None else values.astype(self.scheme.word)
+        return Part(Size(count, senders, is_public=True), words)
 
 
-def summed(part: Part, words: Ints, p: int) -> Ints:
-    """Return the sum that a party computes from the words sent to it by all senders of a part."""
-    total: Ints = product_mod(part.weights[None, :], words, p)[0]
-    return total
+def in_order(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts of a round, those with the most senders first, as in messages.
+
+    The words of any sender are thus the first words of the round.
+    """
+    return sorted(parts, key=lambda part: -part.size.senders)
+
+
+def sent_words(parts: Sequence[Part], to: int, *, drawn: bool) -> Elements:
+    """Return a sender's words for a party, of parts `in_order`; dealt ones may be drawn instead."""
+    sent = (part.to(to) for part in parts if part.size.is_public or not drawn)
+    return np.concatenate([NOTHING, *sent])
+
+
+def heard_words(parts: Sequence[Part], sender: int, words: Elements, draw: Draws) -> Elements:
+    """Return all words of a sender for a party that draws dealt ones, given the opened ones."""
+    start, heard = 0, list[Elements]([NOTHING])
+    for count, senders, is_public in (part.size for part in parts):
+        if sender < senders:
+            heard.append(words[start : start + count] if is_public else draw(count))
+            start += count * is_public
+    return np.concatenate(heard)
+
+
+def split_sums(parts: Sequence[Part], sums: Elements) -> dict[Part, Elements]:
+    """Return the sums of each part, given those of all words of a round, of parts `in_order`."""
+    ends = accumulate((part.size.words for part in parts), initial=0)
+    each = (sums[start:end] for start, end in pairwise(ends))
+    return dict(zip(parts, each, strict=True))
 
 
 def drawn(needed: int, chance: float) -> int:
@@ -234,14 +358,10 @@ def drawn(needed: int, chance: float) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nonzero:
-    """Shares of random elements and of their partners, before zeros are discarded.
+    """Shares of random elements and of their partners, before zeros are discarded."""
 
-    The product of each element with its partner is opened, with a sharing of zero of degree 2t.
-    """
-
-    elements: Ints
-    partners: Ints
-    zeros: Ints
+    elements: Elements
+    partners: Elements
 
     @staticmethod
     def to_draw(needed: int, p: int) -> int:
@@ -249,20 +369,20 @@ class Nonzero:
         return drawn(needed, 1 - (1 - 1 / p) ** 2)
 
     @staticmethod
-    def dealt(dealer: Dealer, count: int) -> tuple[Part, Part, Part]:
-        """Deal the elements, partners and zeros; the sums are the fields of this class."""
-        return dealer.random(count), dealer.random(count), dealer.zeros(count)
+    def dealt(dealer: Dealer, count: int) -> tuple[Part, Part]:
+        """Deal the elements and their partners; the sums are the fields of this class."""
+        return dealer.random(count), dealer.random(count)
 
     def checked(self, dealer: Dealer) -> Part:
         """Open the product of each element with its partner."""
-        return dealer.opened(self.elements * self.partners + self.zeros, product=True)
+        return dealer.opened_products(self.elements * self.partners)
 
 
 def shared_powers(
-    dealer: Dealer, base: Ints, most: int, along: Sequence[Part]
-) -> Play[tuple[Ints, list[Ints]]]:
+    dealer: Dealer, base: Elements, most: int, along: Sequence[Part]
+) -> Play[tuple[Elements, list[Elements]]]:
     """Return the powers of a shared number up to a bound, and the sums of the extra parts."""
-    powers, opened = base[None, :], list[Ints]()
+    powers, opened = base[None, :], list[Elements]()
     for products in power_levels(most):
         raised = (powers[-1] * powers[:products]).ravel()
         *others, dealt = yield [*along, dealer.reshared(raised)]
@@ -271,12 +391,12 @@ def shared_powers(
     return powers, opened
 
 
-def kept_nonzero(dealer: Dealer, needed: int, dealt: Nonzero, products: Ints) -> Play[Ints]:
+def kept_nonzero(dealer: Dealer, needed: int, dealt: Nonzero, products: Elements) -> Play[Elements]:
     """Return the given number of shares of nonzero elements, given the opened products.
 
     If too few products with partners are nonzero, more elements are drawn, in two rounds.
     """
-    kept: Ints = dealt.elements[products != 0]
+    kept: Elements = dealt.elements[products != 0]
     while len(kept) < needed:
         more = Nonzero(*(yield Nonzero.dealt(dealer, Nonzero.to_draw(needed, dealer.scheme.p))))
         (products,) = yield [more.checked(dealer)]
