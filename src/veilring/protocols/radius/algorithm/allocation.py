@@ -162,7 +162,7 @@ class _Search:
             classes = self._colour(joining, best - size)
             if size == 1:
                 most = min(most, best + len(classes))
-            if not classes:
+            if not classes:  # nothing new: its parent has grown at least as far
                 continue
             grown = self._grow(joining)
             if (gain := size + len(grown) - best) > 0:
