@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from benchmarks import flood
-from veilring.deployment.examples import COLLECTOR
+from veilring.deployment.examples.folder import COLLECTOR
 from veilring.transport.handshake import PROTOCOL_VERSION, Hello, greeting
 from veilring.transport.roster import Identity, Roster, load_identity, make_identity
 from veilring.transport.tls import client_context
