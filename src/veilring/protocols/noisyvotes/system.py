@@ -74,7 +74,7 @@ class NoisyVotes(NearVotes):
     """
 
     trust: ClassVar[str] = "{honest} of {parties}"
-    # 3: the noise may be Gaussian.
+    # 3: the noise may be Gaussian. 4: a batch beyond the limit of work has other bounds.
     messages_format: ClassVar[int] = 4
     title: ClassVar[str] = "noisy votes"
     summary: ClassVar[str] = "Parties add up votes near a query, each with its share of the noise."
