@@ -48,6 +48,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     prime_above,
     product_mod,
     uniform_elements,
+    words_from,
 )
 from veilring.protocols.ranksearch.algorithm.votes import Votes
 
@@ -198,10 +199,9 @@ def test_own_words_are_not_shown() -> None:
 
 
 def sizes_of(parts: Sizes) -> list[int]:
-    """Return the number of words that each party sends to the next and to the last one."""
-    scheme = Scheme(PRIMES[0], 5)
-    pairs = itertools.permutations(range(scheme.parties), 2)
-    return [scheme.words_to(*pair, parts) for pair in pairs]
+    """Return the number of words that each party sends, to those that draw shares and to others."""
+    each = itertools.product(range(8), (False, True))
+    return [words_from(sender, parts, drawn=drawn) for sender, drawn in each]
 
 
 def labels_together(votes: np.ndarray, most: int, scheme: Scheme, seed: int = 0) -> list[int]:

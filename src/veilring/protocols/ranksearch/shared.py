@@ -1,7 +1,10 @@
 """The search with secret-shared counts: parties deal Shamir shares and open only comparisons.
 
 Every message carries the hash of its sender's public inputs: parties, parameters, queries and all
-words sent to all parties. A party that receives a different hash opens nothing more.
+opened values. A party that receives a different hash opens nothing more.
+
+Two parties share streams. One gives the masks of products that are opened, and another one the
+shares that one of them deals to the other, if it `draws` them: they are not sent.
 
 A party checks opened values against its own rows, and all exchange the outcome. A party that
 aborted when its own check failed would reveal its rows: a peer that falsifies a total a little more
@@ -26,7 +29,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, permutations
+from itertools import chain, product
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -82,6 +85,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     sent_words,
     split_sums,
     uniform_elements,
+    words_from,
     zero_sums,
 )
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes
@@ -241,28 +245,27 @@ class SharedRounds:
         return [totals[part] for part in parts]
 
     async def _send(self, parts: Sequence[Part], scheme: Scheme) -> None:
-        """Send words to each other party: one message for all if each gets the same words."""
-        together = all(part.size.is_public for part in parts)
+        """Send words to each other party: the same message to all if it only opens values."""
+        if all(part.size.is_public for part in parts):
+            words = sent_words(parts, self._me, drawn=False)
+            await self._send_to(self._party.peers, words, scheme)
+            return
         drawing = scheme.drawing_with(self._me)
-        peers = self._party.peers if together else ()
-        each = (
-            [(peers, sent_words(parts, self._me, drawn=False))]
-            if together
-            else [
-                ((peer,), sent_words(parts, place, drawn=place in drawing))
-                for place, peer in self._others
-            ]
-        )
-        for to, words in each:
-            for chunk in _chunks(len(words), scheme):
-                shares = Shares(digest=self.public.digest, words=cast("_Words", words[chunk]))
-                await self._party.send_all(to, shares)
+        for place, peer in self._others:
+            words = sent_words(parts, place, drawn=place in drawing)
+            await self._send_to((peer,), words, scheme)
+
+    async def _send_to(self, peers: Sequence[str], words: Elements, scheme: Scheme) -> None:
+        for chunk in _chunks(len(words), scheme):
+            shares = Shares(digest=self.public.digest, words=cast("_Words", words[chunk]))
+            await broadcast(self._party, shares, peers)
 
     async def _receive(self, parts: Sequence[Part], place: int, scheme: Scheme) -> Elements:
         """Return all words of another party in this round, received or drawn."""
         sender, received = self._party.parties[place], list[Elements]()
+        drawn = self._me in scheme.drawing_with(place)
         sizes = [part.size for part in parts]
-        for chunk in _chunks(scheme.words_to(place, self._me, sizes), scheme):
+        for chunk in _chunks(words_from(place, sizes, drawn=drawn), scheme):
             message = await receive_bound(
                 self._party, Shares, sender=sender, public=self.public, due=self.next_round
             )
@@ -272,7 +275,7 @@ class SharedRounds:
                 raise ProtocolViolation(sender, "sent the wrong shares")
             received.append(words)
         whole = received[0] if len(received) == 1 else np.concatenate([NOTHING, *received])
-        if self._me not in scheme.drawing_with(place):
+        if not drawn:
             return whole
         return heard_words(parts, place, whole, partial(self._drawn, scheme, place))
 
@@ -332,9 +335,12 @@ def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, i
 def _rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
     """Forecast rounds with parts of the given sizes."""
     traffic = Traffic()
+    drawing = scheme.threshold
+    receivers = (True, drawing), (False, scheme.parties - 1 - drawing)
     for sizes in rounds:
-        pairs = permutations(range(scheme.parties), 2)
-        counts = Counter(scheme.words_to(sender, to, sizes) for sender, to in pairs)
+        counts = Counter[int]()
+        for sender, (drawn, messages) in product(range(scheme.parties), receivers):
+            counts[words_from(sender, sizes, drawn=drawn)] += messages
         for count, messages in counts.items():
             for chunk in _chunks(count, scheme):
                 words = np.zeros(chunk.stop - chunk.start, scheme.word)

@@ -116,6 +116,15 @@ Sizes: TypeAlias = Sequence[Size]
 """The parts of a round."""
 
 
+def words_from(sender: int, sizes: Sizes, *, drawn: bool) -> int:
+    """Return the number of words that a party sends in a round to one that draws shares or not."""
+    return sum(
+        words
+        for words, senders, is_public in sizes
+        if sender < senders and (is_public or not drawn)
+    )
+
+
 @dataclass(frozen=True)
 class Scheme:
     """The public parameters of a sharing; the prime p is above the number of parties."""
@@ -151,15 +160,6 @@ class Scheme:
     def drawing_with(self, dealer: int) -> list[int]:
         """Return the t parties that draw their shares from a stream which the dealer shares."""
         return [(dealer + step) % self.parties for step in range(1, self.threshold + 1)]
-
-    def words_to(self, sender: int, to: int, parts: Sizes) -> int:
-        """Return the number of words that a party sends to another one in a round."""
-        is_drawn = to in self.drawing_with(sender)
-        return sum(
-            part.words
-            for part in parts
-            if sender < part.senders and (part.is_public or not is_drawn)
-        )
 
     def elements(self, numbers: Elements) -> Elements:
         """Return whole numbers, or products of elements, modulo p."""
