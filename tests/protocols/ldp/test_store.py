@@ -319,8 +319,8 @@ def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
 
 
 def half_of(arrived: Sequence[Accepted], bit: int) -> list[Accepted]:
-    """Return the reports whose ids have this first bit."""
-    return [part_of(each, each.ids[:, 0] >> 7 == bit) for each in arrived]
+    """Return the reports whose ids have this last bit."""
+    return [part_of(each, each.ids[:, -1] & 1 == bit) for each in arrived]
 
 
 def test_several_stores_count_like_one(stores: OpenStore, tmp_path: Path) -> None:
