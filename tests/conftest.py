@@ -38,7 +38,6 @@ pytest.MonkeyPatch().setattr(
     (
         *processes.PRELOADED,
         *(place.partition(":")[0] for place in BUILT_IN.values()),
-        "veilring.cli.app",
         "veilring.cli.console",
         "veilring.deployment",
         "veilring.deployment.aggregators",
@@ -50,6 +49,7 @@ pytest.MonkeyPatch().setattr(
         "rich.table",
         "hypothesis",
         "pytest",
+        "tests.deployment.commands",
         "tests.roles",
     ),
 )
