@@ -5,8 +5,11 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 from tests.browser import Browser, open_browser
 
@@ -25,6 +28,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Workers share the cores: threads of a matrix product would spin while they wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Typer builds all commands again for each call.
+pytest.MonkeyPatch().setattr(typer.testing, "_get_command", cache(typer.main.get_command))
+
 # A worker forks its processes from one server: what this has imported, none of them imports.
 pytest.MonkeyPatch().setattr(
     processes,
@@ -32,7 +38,6 @@ pytest.MonkeyPatch().setattr(
     (
         *processes.PRELOADED,
         *(place.partition(":")[0] for place in BUILT_IN.values()),
-        "veilring.cli.app",
         "veilring.cli.console",
         "veilring.deployment",
         "veilring.deployment.surveys.aggregators",
@@ -44,6 +49,7 @@ pytest.MonkeyPatch().setattr(
         "rich.table",
         "hypothesis",
         "pytest",
+        "tests.deployment.commands",
         "tests.roles",
     ),
 )
@@ -57,10 +63,14 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Freeze everything imported and collected, so that the garbage collector skips it."""
+    """Freeze everything imported and collected, so that the garbage collector skips it.
+
+    It also looks at the rest rarely: what tests leave behind fits into memory.
+    """
     gc.disable()
     yield
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
     gc.enable()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import typer.main
 from benchmarks.ports import reserve_ports
 from tests.deployment.trails import entries_of, verified
 from typer.testing import CliRunner, Result
@@ -49,6 +50,8 @@ Body = Callable[[Path, tuple[str, ...], Path], None]
 """The code of a process: its arguments are the folder, the command's words and the output file."""
 
 _FORK = multiprocessing.get_context("forkserver")
+_COMMAND: Final[Callable[[list[str]], None]] = typer.main.get_command(app)
+"""All commands, which the server from which processes are forked has built once."""
 
 
 def call(*words: object, code: int = 0, given: str | None = None) -> Result:
@@ -256,4 +259,4 @@ def run(folder: Path, words: tuple[str, ...], output: Path) -> None:
     with output.open("ab") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
-    app(list(words))
+    _COMMAND(list(words))

@@ -30,9 +30,8 @@ from veilring.simulation.loop import LoopTrace
 
 _TICKS = 4  # few instants, so that much is due at once
 _WORKERS = 12
-# Seeds of one process, whose start takes fifty times as long as a seed. Even a set of two names,
-# whose order differs in half of all pairs, differs in one of the five pairs of 25 seeds in 97 % of
-# cases.
+# Seeds of one process, whose start takes fifty times as long as a seed. Even the order of a set of
+# two names, which differs in half of all pairs, differs in one of five pairs in 97 % of cases.
 _TOGETHER = 5
 
 
