@@ -125,7 +125,9 @@ class Connection(asyncio.Protocol):
             while not self._is_stopped:
                 frame = self._next or next(self._frames, None)
                 if frame is None:
-                    self._caught_up()
+                    self._frames = _NONE
+                    if self._is_paused or self._reader.finished or self._end is not None:
+                        self._caught_up()
                     return
                 self._next = None
                 if not self._turns.admit(self):
@@ -140,7 +142,6 @@ class Connection(asyncio.Protocol):
             self._fail(error)
 
     def _caught_up(self) -> None:
-        self._frames = _NONE
         if self._reader.finished:
             self._heard_goodbye()
         if self._end is not None:

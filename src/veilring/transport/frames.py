@@ -206,8 +206,10 @@ def frame_size(frame: bytes) -> int:
 
 def on_stream(frame: bytes) -> bytes:
     """Return the frame as a stream carries it."""
-    check_frame(frame)
-    return _PREFIX.pack(len(frame)) + frame
+    size = len(frame)
+    if not 0 < size <= FRAME_BYTES_MAX:
+        check_size(size)
+    return _PREFIX.pack(size) + frame
 
 
 def prefix(frame: bytes) -> bytes:
