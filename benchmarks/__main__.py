@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from benchmarks.history import HISTORY, Change, add_record, compare, make_record, read_history
-from benchmarks.measurement import Measurement, Skipped, describe_machine
+from benchmarks.measurement import Bound, Measurement, Skipped, describe_machine
 from veilring.errors import InputError, VeilringError
 
 # As wide as the longest row, also where the output goes to a file.
@@ -80,8 +80,7 @@ def peers(
         Path, typer.Option(metavar="FILE", help="Where all numbers go, as JSON.")
     ] = Path("benchmark-results.json"),
     compared: Annotated[
-        bool,
-        typer.Option("--compare", help="Compare each result with its last record in the history."),
+        bool, typer.Option("--compare", help="Fail if a result is worse than its last record.")
     ] = False,
     recorded: Annotated[
         bool, typer.Option("--record", help="Add the results to the history.")
@@ -112,8 +111,9 @@ def peers(
             skipped[name] = str(reason)
     _show(results, skipped)
     machine, found = describe_machine(), [each for some in results.values() for each in some]
+    changes = list(compare(found, records, machine=machine, quick=quick)) if compared else []
     if compared:
-        _show_changes(compare(found, records, machine=machine, quick=quick))
+        _show_changes(changes)
     if recorded:
         taken = datetime.now(UTC).date()
         names = {"version": version("veilring"), "machine": machine}
@@ -125,10 +125,13 @@ def peers(
         "skipped": skipped,
     }
     output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    if worse := [each.measurement.name for each in changes if each.verdict == "worse"]:
+        typer.echo(f"benchmarks: worse than the last record: {'; '.join(worse)}", err=True)
+        raise typer.Exit(1)
 
 
 def _show(results: dict[str, list[Measurement]], skipped: dict[str, str]) -> None:
-    table = Grid("what", "median", "min", "max", "bound", "", "medians behind it")
+    table = Grid("what", "median", "min", "max", "target", "", "medians behind it")
     for measurement in (m for found in results.values() for m in found):
         bound = measurement.bound
         table.add_row(
@@ -136,7 +139,7 @@ def _show(results: dict[str, list[Measurement]], skipped: dict[str, str]) -> Non
             _number(measurement.median, measurement.unit),
             _number(min(measurement.values), measurement.unit),
             _number(max(measurement.values), measurement.unit),
-            f"{bound.side} {_number(bound.value, measurement.unit)}" if bound else "",
+            _limit(bound, measurement.unit) if bound else "",
             measurement.verdict,
             measurement.detail,
         )
@@ -147,17 +150,22 @@ def _show(results: dict[str, list[Measurement]], skipped: dict[str, str]) -> Non
 
 
 def _show_changes(changes: Iterable[Change]) -> None:
-    table = Grid("compared with the history", "median", "last", "min", "max", "date", "change", "")
+    table = Grid("compared with the history", "median", "last", "date", "change", "bound", "")
     for change in changes:
         name, unit, last = change.measurement.name, change.measurement.unit, change.last
         now = _number(change.measurement.median, unit)
         if last is None:
             table.add_row(name, now, "no record")
             continue
-        known = (_number(value, unit) for value in (last.median, last.min, last.max))
         factor = "" if change.factor is None else f"{change.factor - 1:+.1%}"
-        table.add_row(name, now, *known, str(change.taken), factor, change.verdict)
+        bound = "" if change.bound is None else _limit(change.bound, unit)
+        known = _number(last.median, unit), str(change.taken), factor, bound
+        table.add_row(name, now, *known, change.verdict)
     Console(width=TABLE_WIDTH).print(table)
+
+
+def _limit(bound: Bound, unit: str) -> str:
+    return f"{bound.side} {_number(bound.value, unit)}"
 
 
 def _number(value: float, unit: str) -> str:

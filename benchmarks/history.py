@@ -2,8 +2,18 @@
 
 A record is one line of JSON. A run that leaves benchmarks out adds a record of the others, so the
 last record of a measurement may be older than that of the next.
+
+The last record of a measurement on this machine bounds it: a median is worse if it exceeds the
+recorded median (a speed: falls below it) by more than the noise, which is
+
+    max(3 · √2 · 1.25 · (max - min) / repetitions, 5 % of the median).
+
+The first term is three standard errors of the difference of two medians. The standard error of the
+median of n normal numbers is 1.25 σ/√n, and their range is about √n σ for 3 to 20 numbers. The
+second term covers differences between runs that do not occur within one.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -12,15 +22,15 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Bound, Measurement
 from veilring.errors import InputError
 
 HISTORY: Final = Path(__file__).with_name("history.jsonl")
 """The records that are kept with the code."""
-RATIO: Final = "x"
-"""The unit of a ratio to a reference, the only one that two machines share."""
+NOISE: Final = 3 * math.sqrt(2) * 1.25  # in ranges over repetitions: see above
+_NOISE_SHARE_MIN: Final = 0.05  # of the median
 
-Verdict = Literal["inside", "below", "above", "one repetition", "another machine"]
+Verdict = Literal["inside", "better", "worse", "one repetition", "another machine"]
 
 
 class Kept(BaseModel):
@@ -39,6 +49,12 @@ class Kept(BaseModel):
         if not self.min <= self.median <= self.max:
             raise ValueError("the median must be between min and max")
         return self
+
+    @property
+    def noise(self) -> float:
+        """The difference that two medians may have by chance."""
+        spread = NOISE * (self.max - self.min) / self.repetitions
+        return max(spread, _NOISE_SHARE_MIN * abs(self.median))
 
 
 class Record(BaseModel):
@@ -59,14 +75,16 @@ class Change:
 
     Attributes:
         last: The measurement in the record, or None if no record has it.
-        verdict: Whether the present median is inside the recorded interval from the smallest to the
-            largest repetition; or why the record cannot show it. None without a record.
+        verdict: Whether the present median differs from the recorded one by more than the noise; or
+            why the record cannot show it. None without a record.
+        bound: The recorded median with the noise, unless the record cannot show a difference.
     """
 
     measurement: Measurement
     last: Kept | None = None
     taken: date | None = None
     verdict: Verdict | None = None
+    bound: Bound | None = None
 
     @property
     def factor(self) -> float | None:
@@ -128,15 +146,18 @@ def make_record(
 def compare(
     measurements: Iterable[Measurement], history: Sequence[Record], *, machine: str, quick: bool
 ) -> Iterator[Change]:
-    """Yield each measurement with the last record of it, among records of runs of the same size."""
+    """Yield each measurement with the last record of it, among records of runs of the same size.
+
+    Only without a record of this machine, the record is one of another machine.
+    """
+    here = [record for record in history if record.machine == machine]
     for measurement in measurements:
-        found = _last(measurement, history, quick=quick)
+        found = _last(measurement, here, quick=quick) or _last(measurement, history, quick=quick)
         if found is None:
             yield Change(measurement)
         else:
             record, kept = found
-            verdict = _judge(measurement, kept, alike=record.machine == machine)
-            yield Change(measurement, kept, record.taken, verdict)
+            yield _judge(measurement, kept, record.taken, alike=record.machine == machine)
 
 
 def _last(
@@ -149,11 +170,15 @@ def _last(
     return None
 
 
-def _judge(measurement: Measurement, kept: Kept, *, alike: bool) -> Verdict:
-    if measurement.unit != RATIO and not alike:
-        return "another machine"
+def _judge(measurement: Measurement, kept: Kept, taken: date, *, alike: bool) -> Change:
+    if not alike:
+        return Change(measurement, kept, taken, "another machine")
     if kept.repetitions == 1:
-        return "one repetition"
-    if measurement.median < kept.min:
-        return "below"
-    return "above" if measurement.median > kept.max else "inside"
+        return Change(measurement, kept, taken, "one repetition")
+    low = Bound("at least", kept.median - kept.noise)
+    high = Bound("at most", kept.median + kept.noise)
+    bound, other = (low, high) if measurement.better == "higher" else (high, low)
+    verdict: Verdict = "inside" if other.holds(measurement.median) else "better"
+    if not bound.holds(measurement.median):
+        verdict = "worse"
+    return Change(measurement, kept, taken, verdict, bound)

@@ -19,7 +19,9 @@ from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint, client_context, server_context
 
 K = 5
-BATCHES = (1, 1_000)  # queries whose vectors travel in one frame
+# Queries whose vectors travel in one frame, and what turns, budgets and limits may cost: a part of
+# the time that the least takes.
+TARGETS = {1: 1.10, 1_000: 1.05}
 
 Hops = Callable[[bytes, int], Awaitable[None]]
 
@@ -90,9 +92,10 @@ def measure_hop(*, quick: bool) -> list[Measurement]:
 
     Both ends run in one process on loopback, with the same certificates and settings. A hop is a
     send and the other side's receive; frames go back and forth, so that nothing is amortised. The
-    reference does the least that can be done: one `write`, one `readexactly` of a known length.
+    reference does the least that can be done: one `write`, one `readexactly` of a known length. It
+    is the processor time that counts, of many short runs: other work on the machine disturbs less.
     """
-    count, repetitions = (200, 5) if quick else (2_000, 15)
+    count, repetitions = 200, (25 if quick else 150)
     first, second = make_identity("first"), make_identity("second")
     results = []
     with asyncio.Runner() as runner:
@@ -101,19 +104,19 @@ def measure_hop(*, quick: bool) -> list[Measurement]:
         bare = runner.run(_over_streams(stack, first, second))
 
         async def seconds(hops: Hops, frame: bytes) -> float:
-            start = time.perf_counter()
+            start = time.process_time()
             await hops(frame, count)
-            return time.perf_counter() - start
+            return time.process_time() - start
 
         def timer(hops: Hops, frame: bytes) -> Timed:
             return lambda: runner.run(seconds(hops, frame))
 
-        for queries in BATCHES:
+        for queries, target in TARGETS.items():
             vector = TopKVector(round=1, values=np.zeros((queries, K)))
             frame = encode(bytes(SESSION_BYTES), vector)
             timed = pairs(timer(ours, frame), timer(bare, frame), repetitions)
             name = f"TLS hop, frame of {len(frame):,} bytes"
-            results.append(ratios(name, timed, Bound("at most", 1.6), per=2 * count))
+            results.append(ratios(name, timed, Bound("at most", target), per=2 * count))
         runner.run(stack.aclose())
     return results
 

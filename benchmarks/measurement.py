@@ -41,6 +41,7 @@ class Measurement:
         unit: `x` for a ratio to the reference, otherwise a unit such as `s` or `MiB`.
         values: One for each repetition, in the order in which they were taken.
         detail: Its derivation, such as the two medians of a ratio.
+        faster: Whether the ratio is that of a speed, not of a cost.
     """
 
     name: str
@@ -48,6 +49,14 @@ class Measurement:
     values: tuple[float, ...]
     bound: Bound | None = None
     detail: str = ""
+    faster: bool = False
+
+    @property
+    def better(self) -> Literal["higher", "lower"]:
+        """The better numbers: higher speeds, and otherwise lower costs."""
+        is_speed = self.faster or self.unit.endswith("/s")
+        rises = is_speed if self.bound is None else self.bound.side == "at least"
+        return "higher" if rises else "lower"
 
     @property
     def median(self) -> float:
@@ -111,7 +120,7 @@ def ratios(
     mine, theirs = zip(*seconds, strict=True)
     values = [b / a if faster else a / b for a, b in zip(mine, theirs, strict=True)]
     ours, reference = (_microseconds(statistics.median(side) / per) for side in (mine, theirs))
-    return Measurement(name, "x", tuple(values), bound, f"{ours} beside {reference}")
+    return Measurement(name, "x", tuple(values), bound, f"{ours} beside {reference}", faster)
 
 
 def _microseconds(seconds: float) -> str:

@@ -32,7 +32,6 @@ from veilring.transport.pacing import (
     REPEAT_SECONDS,
     SparingLog,
     TokenBuckets,
-    TurnOutcome,
     Turns,
 )
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
@@ -85,26 +84,24 @@ def test_lines_about_a_peer_are_few(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Queue:
-    """A queue that takes turns."""
+    """A queue of frames that are processed in turn."""
 
-    def __init__(self, name: str, frames: int, taken: list[str]) -> None:
-        self._name, self._frames, self._taken = name, frames, taken
+    def __init__(self, turns: Turns, name: str, frames: int, taken: list[str]) -> None:
+        self._turns, self._name, self._frames, self._taken = turns, name, frames, taken
 
-    def step(self) -> TurnOutcome:
-        """Take one item."""
-        if not self._frames:
-            return TurnOutcome.NONE_LEFT
-        self._frames -= 1
-        self._taken.append(self._name)
-        return TurnOutcome.TAKEN
+    def process(self) -> None:
+        """Process frames while it is the queue's turn."""
+        while self._frames and self._turns.admit(self):
+            self._frames -= 1
+            self._taken.append(self._name)
 
 
 async def test_frames_are_processed_in_turn_and_a_few_per_loop_turn() -> None:
     """A long and a short queue alternate, and the loop turns in between."""
     taken: list[str] = []
     turns = Turns()
-    for queue in (Queue("flood", 100, taken), Queue("honest", 2, taken)):
-        turns.join(queue)
+    for queue in (Queue(turns, "flood", 100, taken), Queue(turns, "honest", 2, taken)):
+        queue.process()
         assert len(taken) == FRAMES_PER_TURN_MAX
     await asyncio.sleep(0)
     assert len(taken) == 2 * FRAMES_PER_TURN_MAX
@@ -112,6 +109,33 @@ async def test_frames_are_processed_in_turn_and_a_few_per_loop_turn() -> None:
     for _ in range(100 // FRAMES_PER_TURN_MAX):
         await asyncio.sleep(0)
     assert taken.count("flood") == 100
+
+
+class Broken:
+    """A connection whose first frame raises an error."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    def process(self) -> None:
+        """Raise an error where a frame is due."""
+        if self._turns.admit(self):
+            raise RuntimeError("a bug")
+
+
+async def test_an_error_of_one_connection_does_not_stop_the_others() -> None:
+    """The loop reports the error, and the connections behind it are called in the next turn."""
+    reported, taken = list[dict[str, object]](), list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    turns = Turns()
+    Queue(turns, "before", FRAMES_PER_TURN_MAX, taken).process()
+    Broken(turns).process()
+    Queue(turns, "behind", 1, taken).process()
+    assert taken == ["before"] * FRAMES_PER_TURN_MAX
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert taken[FRAMES_PER_TURN_MAX:] == ["behind"]
+    assert len(reported) == 1
 
 
 def client_hello() -> bytes:

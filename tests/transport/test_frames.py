@@ -206,6 +206,8 @@ def test_a_frame_has_at_least_one_and_at_most_the_maximum_number_of_bytes() -> N
             on_stream(bytes(size))
     for length in (FRAME_BYTES_MAX + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1):
         assert str(length) in read([struct.pack(">I", length)])[2]
+    whole = struct.pack(">I", FRAME_BYTES_MAX + 1) + bytes(FRAME_BYTES_MAX + 1)
+    assert str(FRAME_BYTES_MAX + 1) in read([whole])[2]
 
 
 LARGE = [b"before", bytes(range(256)) * (FRAME_BYTES_MAX // 256), b"after"]
@@ -225,7 +227,7 @@ def test_chunking_does_not_matter(frames: list[bytes], sizes: list[int]) -> None
 
 def test_bytes_after_a_goodbye_are_refused() -> None:
     """A stream that continues after its goodbye is invalid."""
-    for pieces in ([GOODBYE + b"x"], [GOODBYE, b"x"]):
+    for pieces in ([GOODBYE + b"x"], [GOODBYE, b"x"], [GOODBYE, on_stream(b"x")]):
         assert read(pieces) == ([], True, "bytes after the goodbye")
 
 

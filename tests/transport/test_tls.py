@@ -14,11 +14,12 @@ from tests.transport.conformance import fill
 from tests.transport.towns import Stranger, Town, lose, refused, tls_endpoints, with_key
 from typing_extensions import override
 
-from veilring.errors import AddressTaken, EndpointClosed, InputError, PeerLost
+from veilring.errors import AddressTaken, EndpointClosed, FrameError, InputError, PeerLost
 from veilring.randomness import Streams
 from veilring.simulation import simulate
 from veilring.transport import connection, tls
-from veilring.transport.frames import PREFIX_BYTES, on_stream
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX
+from veilring.transport.frames import FRAME_BYTES_MAX, PREFIX_BYTES, on_stream
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
 from veilring.transport.pacing import DIAL_PAUSE_FIRST_SECONDS, DIAL_PAUSE_MAX_SECONDS
@@ -36,6 +37,20 @@ async def test_a_late_party_is_waited_for(pair: Town) -> None:
     pair.sockets["bob"] = bind(*address)
     for endpoint in await asyncio.gather(alice, pair.start("bob")):
         await endpoint.close()
+
+
+async def test_a_frame_is_sent_at_once_if_that_takes_no_wait(pair: Town) -> None:
+    """One of 256 frames waits for the loop's next turn, and a frame to a lost peer is not sent."""
+    async with pair.start_all() as endpoints:
+        alice, bob = endpoints["alice"], endpoints["bob"]
+        sent = [alice.send_now("bob", b"frame") for _ in range(QUEUED_FRAMES_MAX)]
+        assert sent == [True] * (QUEUED_FRAMES_MAX - 1) + [False]
+        for frame in (b"", bytes(FRAME_BYTES_MAX + 1)):
+            with pytest.raises(FrameError):
+                alice.send_now("bob", frame)
+        bob.abort()
+        await lose(alice)
+        assert not alice.send_now("bob", b"frame")
 
 
 @pytest.mark.parametrize("lost", ["alice", "bob"])

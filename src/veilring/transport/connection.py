@@ -9,16 +9,15 @@ leaves first therefore keeps reading until the other's goodbye confirms that all
 
 import asyncio
 import socket
-from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import ClassVar, Final, NamedTuple, cast
+from functools import partial
+from typing import Final, NamedTuple, cast
 
 from cryptography import x509
 from typing_extensions import override
 
 from veilring.errors import FrameError, VeilringError
-from veilring.transport.frames import GOODBYE, FrameReader, on_stream, prefix
+from veilring.transport.frames import GOODBYE, FrameReader, check_frame, on_stream, prefix
 from veilring.transport.handshake import (
     PROTOCOL_VERSION,
     REASON_CHARACTERS_MAX,
@@ -35,7 +34,6 @@ from veilring.transport.handshake import (
     read_greeting,
 )
 from veilring.transport.links import Links
-from veilring.transport.pacing import TurnOutcome
 from veilring.transport.roster import fingerprint_of
 
 # A goodbye takes one round trip; a peer that does not read or is gone must not delay us longer.
@@ -57,47 +55,41 @@ UNACKNOWLEDGED_SECONDS: Final = (
 )
 
 
-class Connection(asyncio.Protocol, ABC):
+class Connection(asyncio.Protocol):
     """Either side of one connection: greeting, frames, goodbye.
+
+    Args:
+        dialled: The peer that this side has dialled; empty if this side was dialled.
 
     Attributes:
         peer: The name of the member whose key the other side proved to have; empty before that.
         key: The fingerprint of that key.
         own: The fingerprint of our own key.
-        has_dialled: Whether this is the side that dialled.
+        has_dialled: Whether this side has dialled.
         greeted: A future with `None` once the connection is open, or with the reason why it is not.
     """
 
-    has_dialled: ClassVar[bool]
-
-    def __init__(self, hub: Links) -> None:
+    def __init__(self, hub: Links, dialled: str = "") -> None:
+        self.has_dialled, self._dialled = bool(dialled), dialled
         self.peer, self.key, self.own = "", "", hub.own
         self.greeted: asyncio.Future[ConnectionRefusal | None] = (
             asyncio.get_running_loop().create_future()
         )
         self.is_open = False
-        self._hub = hub
+        self._hub, self._turns = hub, hub.turns
         self._reader = FrameReader()
-        self._frames: Iterator[bytes] = iter(())
-        self._unread: deque[bytes] = deque()
-        self._held: bytes | None = None
-        self._is_behind = self._is_resting = self._is_in_use = self._is_held = False
+        self._frames = _NONE
+        self._next: bytes | None = None
+        self._is_paused = self._is_in_use = self._is_stopped = False
         self._wake: asyncio.TimerHandle | None = None
         self._end: _End | None = None
-        self._take: Callable[[bytes], None] = self._greet
+        self._take: Callable[[bytes], bool] = self._greet
+        self._transport: asyncio.Transport | None = None
+        self._outlet: asyncio.Transport | None = None  # while frames can be sent at once
         self._writable = asyncio.Event()
         self._writable.set()
-        self._transport: asyncio.Transport | None = None
         self._said_goodbye = False
         self._deadline: asyncio.TimerHandle | None = None
-
-    @abstractmethod
-    def secured(self) -> None:
-        """Start the greeting, once the peer is authenticated."""
-
-    @abstractmethod
-    def heard(self, message: Greeting) -> None:
-        """Handle a greeting."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -113,67 +105,59 @@ class Connection(asyncio.Protocol, ABC):
             return
         self.peer = member.name
         if self.key == member.fingerprint or member.accepts_previous(self._hub.today):
-            self.secured()
+            if self.has_dialled:  # the dialler speaks first
+                self._say_hello()
         else:
             ended = f"the previous key of {member.name} was accepted until {member.previous_until}"
             self.refuse(ConnectionRefusal(f"{ended}; let {member.name} use its new key"))
 
     @override
     def data_received(self, data: bytes) -> None:
-        self._unread.append(data)
-        self._is_behind = True
-        self._hub.turns.join(self)
-        if self._is_behind and self._transport is not None:
-            self._is_resting = True
+        self._frames = self._reader.feed(data)  # none are left: nothing arrives during a pause
+        self.process()
+        if self._frames is not _NONE and self._transport is not None:
+            self._is_paused = True
             self._transport.pause_reading()  # TCP will make the peer wait
 
-    def step(self) -> TurnOutcome:
-        """Process one frame that has arrived, unless the node has enough to read."""
-        if self._wake is not None or self._is_held:
-            return TurnOutcome.NONE_LEFT
+    def process(self) -> None:
+        """Process the frames that have arrived, until something is in the way."""
         try:
-            frame = self._next_frame()
-            if frame is None:
-                self._caught_up()
-                return TurnOutcome.NONE_LEFT
-            if self._is_in_use and self._hub.inbox.is_full:
-                self._held = frame
-                return TurnOutcome.BLOCKED
-            self._take(frame)
+            while not self._is_stopped:
+                frame = self._next or next(self._frames, None)
+                if frame is None:
+                    self._frames = _NONE
+                    if self._is_paused or self._reader.finished or self._end is not None:
+                        self._caught_up()
+                    return
+                self._next = None
+                if not self._turns.admit(self):
+                    self._next = frame
+                    return
+                if not self._take(frame):
+                    self._next = frame
+                    self._turns.block(self)
+                    return
         except FrameError as error:
             self._drop()
             self._fail(error)
-            return TurnOutcome.NONE_LEFT
-        return TurnOutcome.TAKEN
-
-    def _next_frame(self) -> bytes | None:
-        frame, self._held = self._held, None
-        frame = next(self._frames, None) if frame is None else frame
-        while frame is None and self._unread:
-            self._frames = self._reader.feed(self._unread.popleft())
-            frame = next(self._frames, None)
-        return frame
 
     def _caught_up(self) -> None:
-        self._is_behind = False
         if self._reader.finished:
             self._heard_goodbye()
         if self._end is not None:
             self._leave(self._end)
-        elif self._is_resting and self._transport is not None:
-            self._is_resting = False
+        elif self._is_paused and self._transport is not None:
+            self._is_paused = False
             if not self._transport.is_closing():  # otherwise it cannot resume, and need not
                 self._transport.resume_reading()
 
     def hold(self) -> None:
         """Process nothing until `release`: the earlier connection has frames to deliver."""
-        self._is_held = True
+        self._is_stopped = True
 
     def release(self) -> None:
         """Process the frames that have arrived, from the loop's next turn on."""
-        self._is_held = False
-        if self._wake is None:
-            asyncio.get_running_loop().call_soon(self._go_on)
+        asyncio.get_running_loop().call_soon(self._go_on)
 
     def hand_over(self, seconds: float) -> None:
         """Send nothing more, but deliver the peer's frames up to its goodbye within some time.
@@ -181,7 +165,7 @@ class Connection(asyncio.Protocol, ABC):
         The side that dialled says goodbye first: only it knows that both have the other connection.
         """
         self.is_open = False
-        self._writable.set()
+        self.resume_writing()
         if self.has_dialled:
             self._write_goodbye()
         self._end_within(seconds)
@@ -200,16 +184,17 @@ class Connection(asyncio.Protocol, ABC):
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
-        self._unread.clear()
-        self._frames, self._held = iter(()), None
-        self._is_behind = False
+        self._frames, self._next = _NONE, None
+        self._is_stopped = False
 
     @override
     def pause_writing(self) -> None:
+        self._outlet = None
         self._writable.clear()
 
     @override
     def resume_writing(self) -> None:
+        self._outlet = self._transport if self.is_open else None
         self._writable.set()
 
     @override
@@ -217,18 +202,13 @@ class Connection(asyncio.Protocol, ABC):
         if self._deadline is not None:
             self._deadline.cancel()
         self._conclude(ConnectionRefusal.by(exc))
-        self._writable.set()
         self._transport = None
         self.is_open = False
+        self.resume_writing()
         self._end = _End(orderly=False, cause=exc)
-        if not self._is_behind:  # frames that arrived before the end are processed before it
+        if self._frames is _NONE:  # frames that arrived before the end are processed before it
             self._leave(self._end)
         self._hub.ended(self)
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether a send must wait for `room`."""
-        return not self._writable.is_set()
 
     async def room(self) -> None:
         """Wait until the peer has read enough for more to be sent, or the connection has ended."""
@@ -239,11 +219,24 @@ class Connection(asyncio.Protocol, ABC):
         if self._transport is not None:
             self._transport.write(data)
 
-    def write_frame(self, frame: bytes) -> None:
-        """Send a frame, like `write`."""
+    def send_now(self, frame: bytes) -> bool:
+        """Send a frame if that takes no wait, and return whether it was sent.
+
+        If the connection breaks, it may be lost.
+
+        Raises:
+            FrameError: If the frame is empty or too large.
+        """
+        if self._outlet is None:
+            return False
         if len(frame) <= SLICE_BYTES:
-            self.write(on_stream(frame))
-            return
+            self._outlet.write(on_stream(frame))
+        else:
+            self._write_slices(frame)
+        return True
+
+    def _write_slices(self, frame: bytes) -> None:
+        check_frame(frame)
         head = prefix(frame)
         view = memoryview(bytes(frame))  # a copy only if the caller's buffer can still change
         self.write(head + view[:SLICE_BYTES])
@@ -253,7 +246,8 @@ class Connection(asyncio.Protocol, ABC):
     def open(self) -> None:
         """Start to carry frames."""
         self.is_open = self._is_in_use = True
-        self._take = self._deliver
+        self.resume_writing()
+        self._take = partial(self._hub.inbox.offer, self.peer)
         self._hub.opened(self)
         self._conclude(None)
 
@@ -274,19 +268,19 @@ class Connection(asyncio.Protocol, ABC):
     def say_goodbye(self) -> None:
         """Leave in order: the connection ends when the peer has answered."""
         self.is_open = self._is_in_use = False
-        self._writable.set()
+        self.resume_writing()
         self._take = _ignore
         self._write_goodbye()
 
     def rest(self, seconds: float) -> None:
         """Process nothing for a while; frames wait here, and at the peer once this side is full."""
-        if self._wake is None and self._is_in_use:
+        if self._is_in_use and not self._is_stopped:
+            self._is_stopped = True
             self._wake = asyncio.get_running_loop().call_later(seconds, self._go_on)
 
     def _go_on(self) -> None:
-        self._wake = None
-        if self._is_behind and not self._is_held:
-            self._hub.turns.join(self)
+        self._wake, self._is_stopped = None, False
+        self.process()
 
     def cut(self, error: VeilringError) -> None:
         """End a connection whose peer violated the protocol, and drop its frames."""
@@ -298,20 +292,62 @@ class Connection(asyncio.Protocol, ABC):
         """End at once; unsent bytes are lost."""
         self.is_open = self._is_in_use = False
         self._drop()
-        self._writable.set()
+        self.resume_writing()
         if self._transport is not None:
             self._transport.abort()
 
-    def _greet(self, frame: bytes) -> None:
+    def _greet(self, frame: bytes) -> bool:
         message = read_greeting(frame)
         if isinstance(message, Refuse):
             reason = printable(message.reason)
             self.turn_away(ConnectionRefusal(f"it refused us: {reason}", again=message.again))
+        elif self.has_dialled:
+            self._hear_answer(message)
         else:
-            self.heard(message)
+            self._hear_hello(message)
+        return True
 
-    def _deliver(self, frame: bytes) -> None:
-        self._hub.inbox.put(self.peer, frame)
+    def _say_hello(self) -> None:
+        """Greet, or refuse a member that was not dialled."""
+        me = self._hub.me
+        if self.peer == me:
+            reached = f"{me} reached itself at the address of {self._dialled}"
+            self.refuse(ConnectionRefusal(reached))
+        elif self.peer != self._dialled:
+            found = f"the address of {self._dialled} answered with the key of {self.peer}"
+            self.refuse(ConnectionRefusal(found))
+        else:
+            hello = Hello(
+                version=PROTOCOL_VERSION,
+                roster=b"".join(self._hub.roster.hashes(self._hub.today)),
+                sender=me,
+                receiver=self.peer,
+                about=self._hub.about.text,
+            )
+            self.write(greeting(hello))
+
+    def _hear_answer(self, message: Greeting) -> None:
+        if isinstance(message, Welcome):
+            self._hub.compare(self.peer, About.read(message.about))
+            self.open()
+        else:
+            self.refuse(ConnectionRefusal("its answer to our greeting does not match"))
+
+    def _hear_hello(self, message: Greeting) -> None:
+        if not isinstance(message, Hello | OtherHello):
+            self.refuse(ConnectionRefusal("its welcome came before any greeting"))
+            return
+        hub = self._hub
+        refusal = check_hello(
+            message, hub.roster, me=hub.me, peer=self.peer, ours=hub.about, today=hub.today
+        )
+        refusal = refusal or hub.objection(self.peer, self) or hub.rate_objection(self.peer)
+        if refusal is not None:
+            self.refuse(refusal)
+        elif isinstance(message, Hello):
+            hub.compare(self.peer, About.read(message.about))
+            self.write(greeting(Welcome(about=hub.about.without_terms.text)))
+            self.open()
 
     def _conclude(self, outcome: ConnectionRefusal | None) -> None:
         if not self.greeted.done():
@@ -324,8 +360,8 @@ class Connection(asyncio.Protocol, ABC):
             self.refuse(ConnectionRefusal(f"its greeting was invalid: {error}"))
 
     def _leave(self, end: "_End") -> None:
-        self._writable.set()
         self.is_open = False
+        self.resume_writing()
         if self._is_in_use:
             self._is_in_use = False
             self._take = _ignore
@@ -351,6 +387,10 @@ class Connection(asyncio.Protocol, ABC):
             self.write(GOODBYE)
 
 
+_NONE: Final[Iterator[bytes]] = iter(())
+"""The frames of a connection that has processed all that have arrived."""
+
+
 class _End(NamedTuple):
     """The way a connection ended."""
 
@@ -358,73 +398,9 @@ class _End(NamedTuple):
     cause: Exception | None
 
 
-def _ignore(_frame: bytes) -> None:
+def _ignore(_frame: bytes) -> bool:
     """Ignore a frame after the end."""
-
-
-class Outgoing(Connection):
-    """The side that dialled."""
-
-    has_dialled = True
-
-    def __init__(self, hub: Links, expected: str) -> None:
-        super().__init__(hub)
-        self._expected = expected
-
-    @override
-    def secured(self) -> None:
-        me = self._hub.me
-        if self.peer == me:
-            self.refuse(
-                ConnectionRefusal(f"{me} reached itself at the address of {self._expected}")
-            )
-        elif self.peer != self._expected:
-            found = f"the address of {self._expected} answered with the key of {self.peer}"
-            self.refuse(ConnectionRefusal(found))
-        else:
-            hello = Hello(
-                version=PROTOCOL_VERSION,
-                roster=b"".join(self._hub.roster.hashes(self._hub.today)),
-                sender=me,
-                receiver=self.peer,
-                about=self._hub.about.text,
-            )
-            self.write(greeting(hello))
-
-    @override
-    def heard(self, message: Greeting) -> None:
-        if isinstance(message, Welcome):
-            self._hub.compare(self.peer, About.read(message.about))
-            self.open()
-        else:
-            self.refuse(ConnectionRefusal("its answer to our greeting does not match"))
-
-
-class Incoming(Connection):
-    """The side that listened."""
-
-    has_dialled = False
-
-    @override
-    def secured(self) -> None:
-        """Wait, because the dialler speaks first."""
-
-    @override
-    def heard(self, message: Greeting) -> None:
-        if not isinstance(message, Hello | OtherHello):
-            self.refuse(ConnectionRefusal("its welcome came before any greeting"))
-            return
-        hub = self._hub
-        refusal = check_hello(
-            message, hub.roster, me=hub.me, peer=self.peer, ours=hub.about, today=hub.today
-        )
-        refusal = refusal or hub.objection(self.peer, self) or hub.rate_objection(self.peer)
-        if refusal is not None:
-            self.refuse(refusal)
-        elif isinstance(message, Hello):
-            hub.compare(self.peer, About.read(message.about))
-            self.write(greeting(Welcome(about=hub.about.without_terms.text)))
-            self.open()
+    return True
 
 
 async def complete_handshake(

@@ -76,7 +76,7 @@ class Endpoint(ABC):
     def send_now(self, to: str, frame: bytes) -> bool:  # noqa: ARG002  (not every one can)
         """Send one frame if that takes no wait, and return whether it was sent.
 
-        It raises the errors of `send`.
+        If it was not, `send` waits or raises the error.
         """
         return False
 
@@ -138,6 +138,17 @@ class Inbox:
     def is_full(self) -> bool:
         """Whether senders must wait."""
         return len(self._arrived) >= QUEUED_FRAMES_MAX and not self.closed
+
+    def offer(self, peer: str, frame: bytes) -> bool:
+        """Append a frame of a peer if there is room, and return whether there was."""
+        if self.sink is not None:
+            self.sink(peer, frame)
+        elif len(self._arrived) >= QUEUED_FRAMES_MAX:
+            return False
+        elif not self.closed:
+            self._arrived.append((peer, frame))
+            self._wake()
+        return True
 
     def put(self, peer: str, item: bytes | PeerLost) -> None:
         """Append a frame of a peer, or its loss."""

@@ -53,6 +53,7 @@ _HARMLESS_BYTES: Final = CONTAINERS_MAX  # too small for more containers than ar
 _TIMESTAMP_AS_FLOAT: Final = 1  # one of msgpack's four ways to read its own extension
 _HEADER: Final = struct.Struct("<BB")
 _PREFIX: Final = struct.Struct(">I")
+_read_length: Final = _PREFIX.unpack_from
 _CODES: Final = {np.dtype(name): code for code, name in enumerate(DTYPES)}
 _BY_CODE: Final = tuple(np.dtype(name) for name in DTYPES)
 
@@ -216,8 +217,10 @@ def frame_size(frame: bytes) -> int:
 
 def on_stream(frame: bytes) -> bytes:
     """Return the frame as a stream carries it."""
-    check_frame(frame)
-    return prefix(frame) + frame
+    size = len(frame)
+    if not 0 < size <= FRAME_BYTES_MAX:
+        check_size(size)
+    return _PREFIX.pack(size) + frame
 
 
 def prefix(frame: bytes) -> bytes:
@@ -241,7 +244,16 @@ class FrameReader:
         """Whether the stream contained `GOODBYE`: its end is deliberate, and no frame follows."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Read bytes from the stream and yield each complete frame."""
+        """Read bytes from the stream and return an iterator over the complete frames.
+
+        Exhaust it before the next bytes: they follow those that it has not reached yet.
+        """
+        size, is_between = len(data) - PREFIX_BYTES, not (self._held or self.finished)
+        if is_between and 0 < size <= FRAME_BYTES_MAX and _read_length(data)[0] == size:
+            return iter((data[PREFIX_BYTES:],))  # a frame that came alone, as most do
+        return self._cut(data)
+
+    def _cut(self, data: bytes) -> Iterator[bytes]:
         start = 0
         if self._held + len(data) < self._wanted and not self.finished:
             self._keep(data)
@@ -253,7 +265,7 @@ class FrameReader:
         elif self._held:
             data = self._release(data)
         while len(data) - start >= PREFIX_BYTES and not self.finished:
-            (length,) = _PREFIX.unpack_from(data, start)
+            (length,) = _read_length(data, start)
             if length > FRAME_BYTES_MAX:
                 raise FrameError(f"a frame of {length} bytes; allowed: 1 to {FRAME_BYTES_MAX}")
             end = start + PREFIX_BYTES + length
@@ -265,9 +277,10 @@ class FrameReader:
             else:
                 self.finished = True
             start = end
-        if self.finished and start < len(data):
-            raise FrameError("bytes after the goodbye")
-        self._keep(data[start:])
+        if start < len(data):
+            if self.finished:
+                raise FrameError("bytes after the goodbye")
+            self._keep(data[start:])
 
     def _keep(self, data: bytes) -> None:
         """Store bytes, small ones in one piece, so that a trickle does not cost many objects."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from veilring.errors import EndpointClosed, HandshakeError, InputError, PeerLost, VeilringError
-from veilring.transport.endpoint import Inbox
+from veilring.transport.endpoint import Inbox, Sink
 from veilring.transport.handshake import About, ConnectionRefusal
 from veilring.transport.pacing import SparingLog, TokenBuckets, Turns, loop_time
 from veilring.transport.roster import Identity, Roster, utc_now
@@ -43,6 +43,9 @@ class Links:
         identity: Our own identity.
         terms: The terms, key by key; empty if they are not compared.
         wall: A clock in UTC, which peers compare with theirs.
+
+    Attributes:
+        open: The connection to each peer, until its loss is recorded.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Links:
         self._refused_until: dict[str, float] = {}
         self._lines = SparingLog(_log, clock)
         self._is_handed_out = False
-        self._open: dict[str, Connection] = {}
+        self.open: dict[str, Connection] = {}
         self._ending: dict[str, Connection] = {}  # those that the open ones replace
         self._gone: dict[str, bool] = {}
         self._unacknowledged: set[str] = set()
@@ -87,16 +90,16 @@ class Links:
     @property
     def connected(self) -> frozenset[str]:
         """The names of the currently connected peers."""
-        return frozenset(self._open)
+        return frozenset(self.open)
 
     @property
     def seen(self) -> frozenset[str]:
         """The names of all peers that have connected since the node began to use this endpoint."""
-        return frozenset((*self._open, *self._gone))
+        return frozenset((*self.open, *self._gone))
 
     def connection_to(self, peer: str) -> "Connection":
         """Return the open connection to a peer."""
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         if connection is not None and not self.inbox.closed:
             return connection
         if connection is None and peer not in self._gone:
@@ -121,7 +124,7 @@ class Links:
             return ConnectionRefusal(f"{peer} reached itself")
         if self.inbox.closed:
             return ConnectionRefusal(f"{self.me} is shutting down", again=True)
-        if peer in self._open and not self._may_replace(self._open[peer], following):
+        if peer in self.open and not self._may_replace(self.open[peer], following):
             return ConnectionRefusal(f"{peer} is connected already", again=True)
         if peer in self._unacknowledged:
             earlier = f"{self.me} has not yet dropped its earlier connection with {peer}"
@@ -171,8 +174,8 @@ class Links:
 
     def drop_unknown(self, peer: str) -> None:
         """End the connection with a peer if its key has left the roster."""
-        if peer in self._open and not self._has_key(self._open[peer]):
-            self._end_unknown(self._open[peer])
+        if peer in self.open and not self._has_key(self.open[peer]):
+            self._end_unknown(self.open[peer])
 
     def _end_unknown(self, connection: "Connection") -> None:
         reason = "its key is no longer in the roster"
@@ -199,11 +202,11 @@ class Links:
     def opened(self, connection: "Connection") -> None:
         """Accept a connection after its greeting."""
         peer = connection.peer
-        if peer in self._open:
-            before = self._ending[peer] = self._open[peer]
+        if peer in self.open:
+            before = self._ending[peer] = self.open[peer]
             connection.hold()
             before.hand_over(HANDOVER_SECONDS)
-        self._open[peer] = connection
+        self.open[peer] = connection
         was_gone = self._gone.pop(peer, None) is not None
         if was_gone and peer in self.roster.parties:  # clients come and go
             self._lines.say(
@@ -213,7 +216,7 @@ class Links:
 
     def cut(self, peer: str, why: VeilringError) -> None:
         """End the connection with a peer that broke the rules, and refuse it for `CUT_SECONDS`."""
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         if connection is None:
             return
         line = "%s has cut off %s and refuses it for %g s: %s"
@@ -224,8 +227,8 @@ class Links:
 
     def rest(self, peer: str, seconds: float) -> None:
         """Process nothing of a peer for a while, if it is connected."""
-        if peer in self._open:
-            self._open[peer].rest(seconds)
+        if peer in self.open:
+            self.open[peer].rest(seconds)
 
     def lost(self, connection: "Connection", *, orderly: bool, cause: Exception | None) -> None:
         """Record that a connection is no longer open, and tell the node."""
@@ -233,9 +236,9 @@ class Links:
         before = self._ending.pop(peer, None)
         is_revoked = isinstance(cause, HandshakeError)  # and nothing more is due from its key
         if before is connection and (orderly or is_revoked):
-            self._open[peer].release()
+            self.open[peer].release()
             return
-        for other in (before, self._open.pop(peer)):
+        for other in (before, self.open.pop(peer)):
             if other not in {None, connection}:
                 other.abort()  # frames between the two are missing, so both are lost
         if not self._is_handed_out:
@@ -243,7 +246,8 @@ class Links:
             self.pulse()
             return
         self._gone[peer] = orderly
-        self._unacknowledged.add(peer)
+        if self.inbox.sink is None:  # otherwise the node hears of it at once
+            self._unacknowledged.add(peer)
         loss = PeerLost(peer, orderly=orderly)
         loss.__cause__ = cause
         self.inbox.put(peer, loss)
@@ -252,6 +256,12 @@ class Links:
     def hand_out(self) -> None:
         """Record that the node uses the endpoint: from now on losses are reported to it."""
         self._is_handed_out = True
+
+    def attach(self, sink: Sink) -> None:
+        """Pass frames and losses to the node as they arrive."""
+        self.inbox.attach(sink)
+        self._unacknowledged.clear()
+        self.pulse()
 
     def acknowledge_loss(self, peer: str) -> None:
         """Record that the node noticed a peer's loss: the peer may return."""
@@ -274,7 +284,7 @@ class Links:
 
     async def leave(self, seconds: float) -> None:
         """Say goodbye to all peers and wait for their answers, up to a time limit."""
-        for connection in self._open.values():
+        for connection in self.open.values():
             connection.say_goodbye()
         try:
             async with asyncio.timeout(seconds):

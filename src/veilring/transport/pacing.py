@@ -5,7 +5,6 @@ and the loop's own clock, so a simulated run is paced by simulated time and repl
 """
 
 import asyncio
-import enum
 import logging
 import math
 from collections import defaultdict, deque
@@ -123,60 +122,55 @@ class SparingLog:
         self._log.log(level, f"{line}%s", *values, more, exc_info=trace)
 
 
-class TurnOutcome(enum.Enum):
-    """The outcome of a turn."""
-
-    TAKEN = enum.auto()
-    NONE_LEFT = enum.auto()
-    BLOCKED = enum.auto()
-
-
 class Paced(Protocol):
-    """An object that takes turns."""
+    """An object that processes frames in turn."""
 
-    def step(self) -> TurnOutcome:
-        """Process one frame if there is one and nothing is in the way."""
+    def process(self) -> None:
+        """Process frames as long as `Turns.admit` returns `True` before each of them."""
 
 
 class Turns:
-    """Lets connections process frames in turn, at most `FRAMES_PER_TURN_MAX` in a turn of the loop.
+    """Admits frames of all connections, at most `FRAMES_PER_TURN_MAX` in a turn of the loop.
 
-    The number is renewed in the turn after it is used up: a frame that comes alone, as most do,
-    costs no callback.
+    The number is renewed in the turn after it is used up. Until then nobody waits, and each frame
+    is processed where it arrives. Then the connections that wait are called for one frame each.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Paced] = deque()
         self._blocked: list[Paced] = []
+        self._called: Paced | None = None
         self._left = FRAMES_PER_TURN_MAX
-        self._renewal: asyncio.Handle | None = None
 
-    def join(self, paced: Paced) -> None:
-        """Let a connection process its frames; once it has none left, it must join again."""
-        if paced not in self._waiting and paced not in self._blocked:
+    def admit(self, paced: Paced) -> bool:
+        """Return whether a connection may process a frame now; otherwise call it in its turn."""
+        if self._left and (not self._waiting or self._called is paced):
+            self._called = None
+            self._left -= 1
+            if not self._left:
+                asyncio.get_running_loop().call_soon(self._renew)
+            return True
+        if paced not in self._waiting:
             self._waiting.append(paced)
-            self._run()
+        return False
+
+    def block(self, paced: Paced) -> None:
+        """Call a connection after `unblock`."""
+        self._blocked.append(paced)
 
     def unblock(self) -> None:
-        """Let blocked connections try again."""
-        self._waiting.extend(self._blocked)
-        self._blocked.clear()
-        self._run()
-
-    def _run(self) -> None:
-        while self._waiting and self._left:
-            paced = self._waiting.popleft()
-            match paced.step():
-                case TurnOutcome.TAKEN:
-                    self._left -= 1
-                    self._waiting.append(paced)
-                case TurnOutcome.BLOCKED:
-                    self._blocked.append(paced)
-                case TurnOutcome.NONE_LEFT:
-                    pass
-        if self._renewal is None and not self._left:
-            self._renewal = asyncio.get_running_loop().call_soon(self._renew)
+        """Call the blocked connections."""
+        blocked, self._blocked = self._blocked, []
+        for paced in blocked:
+            paced.process()
 
     def _renew(self) -> None:
-        self._renewal, self._left = None, FRAMES_PER_TURN_MAX
-        self._run()
+        self._left = FRAMES_PER_TURN_MAX
+        try:
+            while self._waiting and self._left:
+                self._called = paced = self._waiting.popleft()
+                paced.process()
+        finally:
+            self._called = None
+            if self._waiting and self._left:  # an error of one connection must not stop the others
+                asyncio.get_running_loop().call_soon(self._renew)

@@ -20,13 +20,7 @@ from typing_extensions import override
 
 from veilring.errors import HandshakeError, InputError, PeerLost, VeilringError
 from veilring.randomness import Streams
-from veilring.transport.connection import (
-    GOODBYE_SECONDS,
-    Connection,
-    Incoming,
-    Outgoing,
-    complete_handshake,
-)
+from veilring.transport.connection import GOODBYE_SECONDS, Connection, complete_handshake
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint, Sink
 from veilring.transport.frames import check_frame
 from veilring.transport.handshake import FORMAT, HANDSHAKE_SECONDS, ConnectionRefusal
@@ -79,7 +73,7 @@ class TlsEndpoint(Endpoint):
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self.refused = 0
         self._links = Links(identity, roster, terms or {})
-        self._frames = 0  # sent so far
+        self._sends = 0
         self._client_context = client_context(identity, roster)
         self._server_context = server_context(identity, roster)
         self._expected: tuple[str, ...] = ()
@@ -157,25 +151,21 @@ class TlsEndpoint(Endpoint):
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
-        connection = self._links.connection_to(to)  # which it has
-        check_frame(frame)
-        if connection.is_blocked or not connection.is_open:
-            connection = await self._writable(to)
-        connection.write_frame(frame)
-        self._frames += 1
-        if not self._frames % QUEUED_FRAMES_MAX:
+        while not self.send_now(to, frame):
+            connection = self._links.connection_to(to)
+            check_frame(frame)
             await asyncio.sleep(0)  # a sender that never waits hears of the end of its session
+            await connection.room()
+            if not connection.is_open and self._links.connection_to(to) is connection:
+                raise self._links.loss_of(to)
 
-    async def _writable(self, to: str) -> Connection:
-        """Return the open connection to a peer, once it takes a frame."""
-        tried: Connection | None = None
-        while (connection := self._links.connection_to(to)) is not tried:
-            tried = connection
-            while connection.is_blocked:
-                await connection.room()
-            if connection.is_open:
-                return connection
-        raise self._links.loss_of(to)
+    @override
+    def send_now(self, to: str, frame: bytes) -> bool:
+        connection = self._links.open.get(to)
+        self._sends += 1
+        if connection is None or not self._sends % QUEUED_FRAMES_MAX:
+            return False
+        return connection.send_now(frame)
 
     @override
     async def receive(self) -> tuple[str, bytes]:
@@ -187,12 +177,7 @@ class TlsEndpoint(Endpoint):
 
     @override
     def attach(self, sink: Sink) -> None:
-        def take(peer: str, item: bytes | PeerLost) -> None:
-            if isinstance(item, PeerLost):
-                self._links.acknowledge_loss(peer)
-            sink(peer, item)
-
-        self._links.inbox.attach(take)
+        self._links.attach(sink)
 
     @override
     def rest(self, peer: str, seconds: float) -> None:
@@ -348,7 +333,7 @@ class TlsEndpoint(Endpoint):
 
     async def _dial(self, name: str) -> ConnectionRefusal | None:
         member = self.roster.member(name)
-        connection = Outgoing(self._links, name)
+        connection = Connection(self._links, name)
         attempt = asyncio.get_running_loop().create_connection(
             lambda: connection,
             member.host,
@@ -361,7 +346,7 @@ class TlsEndpoint(Endpoint):
         return await complete_handshake(connection, attempt, self._handshake_seconds)
 
     async def _admit(self, sock: socket.socket, address: str) -> bool:
-        connection = Incoming(self._links)
+        connection = Connection(self._links)
         attempt = asyncio.get_running_loop().connect_accepted_socket(
             lambda: connection,
             sock,
