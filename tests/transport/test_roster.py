@@ -93,8 +93,12 @@ def test_an_unfit_key_file_is_refused(tmp_path: Path) -> None:
     later = encoded.replace(bytes.fromhex("a003020102"), bytes.fromhex("a00302013d"), 1)
     of_version_61 = key + ssl.DER_cert_to_PEM_cert(later)
     assert later != encoded
+    serial = encoded.index(bytes.fromhex("a003020102")) + 7  # behind the version, a tag and a size
+    below_zero = encoded[:serial] + bytes([encoded[serial] | 0x80]) + encoded[serial + 1 :]
+    of_serial_below_zero = key + ssl.DER_cert_to_PEM_cert(below_zero)
     other_curve = write_identity(strange).decode()
-    for text in (certificate, key, "\x00\x01", mixed, other_curve, of_version_61):
+    others = (mixed, other_curve, of_version_61, of_serial_below_zero)
+    for text in (certificate, key, "\x00\x01", *others):
         path.write_text(text)
         with pytest.raises(InputError, match=r"P-256|unencrypted|PEM certificate"):
             load_identity(path)

@@ -467,7 +467,7 @@ def simulate(
 
     Raises:
         EndlessStep: If a step took longer. In a role it ends the role.
-        SimulationError: If an event loop is already running in this thread.
+        SimulationError: If an event loop is already running in this thread, except a browser's.
         Deadlock: If all tasks are waiting for something that will never happen.
     """
     if HAS_THREADS and _current_loop() is not None:

@@ -22,6 +22,7 @@ import json
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -41,6 +42,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilring.config import make_table, parse_toml, require_key
@@ -55,6 +57,11 @@ VALID_DAYS: Final = 365
 _CLOCK_SKEW: Final = dt.timedelta(days=1)
 NEXT: Final = ".new"
 """The ending of the file of a party's next key, after the name of the file of its present one."""
+
+_MALFORMED: Final = (
+    *(ValueError, UnsupportedAlgorithm, x509.InvalidVersion),
+    CryptographyDeprecationWarning,
+)
 
 # A name becomes a file name and a line in a log, so it may contain nothing special to either.
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
@@ -112,12 +119,16 @@ def fingerprint_of_key(public: CertificatePublicKeyTypes) -> str:
 
 
 def read_certificate(pem: str) -> tuple[str, x509.Certificate]:
-    """Parse a certificate; return its common name and the certificate."""
+    """Parse a certificate; return its common name and the certificate.
+
+    A malformed one is refused, also if `cryptography` still reads it with a warning.
+    """
     try:
-        certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
-        fingerprint_of(certificate)
-        (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        with warnings.catch_warnings(action="error", category=CryptographyDeprecationWarning):
+            certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
+            fingerprint_of(certificate)
+            (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except _MALFORMED as error:
         text = f"{len(pem)} characters"
         raise InputError("certificate", text, "a PEM certificate with a common name") from error
     return str(name.value), certificate
