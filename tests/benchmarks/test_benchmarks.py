@@ -187,7 +187,6 @@ def test_ties_take_more_rounds() -> None:
 
 def test_mpyc_finds_the_same_values() -> None:
     """MPyC reports seconds and bytes per query, and agrees with a plain sort."""
-    pytest.importorskip("mpyc", reason="MPyC is part of the extra `benchmark`")
     found = measure(quick=True)
     assert len(found) % 2 == 0
     assert all(measured.unit == "x" and measured.median > 0 for measured in found)
