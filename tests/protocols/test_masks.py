@@ -319,6 +319,16 @@ def test_words_are_read_from_the_stream_in_order() -> None:
     assert [each.tolist() for each in masked] == [[0x0100, 0x0302], [[0x07060504 + 1]], [8]]
 
 
+def test_two_parties_share_a_stream_for_each_hash() -> None:
+    """Both ends read equal bytes however they are divided, other ones under another hash or key."""
+    ours, theirs = (PairwiseKeys(me, {other: bytes(32)}) for me, other in (("a", "b"), ("b", "a")))
+    stream = theirs.stream("a", ZERO)
+    expected = ours.stream("b", ZERO)(20)
+    assert stream(13) + stream(7) == expected
+    assert ours.stream("b", bytes([1]) * 32)(20) != expected
+    assert PairwiseKeys("a", {"b": bytes([1]) * 32}).stream("b", ZERO)(20) != expected
+
+
 def apart(honest: set[int], parties: int, each_side: int) -> bool:
     """Return whether masks fail to connect all honest parties of a circle."""
     reached = {min(honest)}
