@@ -346,7 +346,7 @@ def test_a_plug_in_without_a_mistake_is_not_contradicted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("half")
 def test_one_process_and_two_find_the_same() -> None:
     """The claims of an audit do not depend on the number of processes."""
     one, two = (audit(OPEN, quick=True, workers=workers) for workers in (1, 2))
@@ -563,7 +563,8 @@ def test_a_full_audit_contradicts_private_prediction_with_less_noise() -> None:
 
     The views that the system draws show it: few runs over messages are enough.
     """
-    claim = judge(loud("ind-knn", 4.0), replace(FULL, runs=FEW.runs))
+    effort = replace(FULL, runs=FEW.runs, drawn=FULL.drawn // SHARE)
+    claim = judge(loud("ind-knn", 4.0), effort)
     assert claim.verdict is Verdict.CONTRADICTED
     assert claim.finding.startswith("In the noisy counts and votes behind the labels, the audit")
 
