@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.invoking import done, invoke
+from tests.testing.auditing.planted import let_audits_be_short
 
 from veilring.testing.auditing import Verdict
 
@@ -14,8 +15,11 @@ ONE_WORKER = ("--workers", "1")
 
 
 @pytest.mark.slow
-def test_a_system_of_a_module_is_audited_with_its_parameters(tmp_path: Path) -> None:
+def test_a_system_of_a_module_is_audited_with_its_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A wrong forecast is contradicted with exit code 1, as JSON and in a folder."""
+    let_audits_be_short(monkeypatch)
     subject = f"{PLANTED}:Majority"
     given = ("--quick", *ONE_WORKER, "--set", "mistake=forecast", "--json")
     code, out, _ = invoke("audit", subject, *given, "--out", tmp_path / "out")
@@ -31,8 +35,9 @@ def test_a_system_of_a_module_is_audited_with_its_parameters(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
+def test_a_role_without_a_mistake_ends_with_exit_code_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """A role is named like a system, and its verdicts form a table."""
+    let_audits_be_short(monkeypatch)
     out = done("audit", f"{PLANTED}:MASKED", "--quick", *ONE_WORKER)
     assert "None of the 6 claims is contradicted." in out
 

@@ -210,7 +210,7 @@ class Storm:
                 await stack.enter_async_context(link.open())
             try:
                 await asyncio.to_thread(self._start)
-                await self._weathers(time.monotonic() + seconds)
+                await self._weathers(seconds)
                 await asyncio.to_thread(self._check_reports)
             finally:
                 for deployment in (self.votes, self.survey):
@@ -222,10 +222,10 @@ class Storm:
         self.survey.collect()
         self.survey.submit(0, "--at-once", "20")
 
-    async def _weathers(self, end: float) -> None:
+    async def _weathers(self, seconds: float) -> None:
         await self._ask_until_answered()
         before, begun = {name: self._used(name) for name in PARTIES}, time.monotonic()
-        while time.monotonic() < end:
+        while time.monotonic() < begun + seconds:
             for kind in self._rng.sample(list(BAD), len(BAD)):
                 await self._bear(kind)
         for name in PARTIES:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
+import pytest
 from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import Field
@@ -17,12 +18,15 @@ from veilring.nodes.party import broadcast
 from veilring.protocols.masks import keys_cost, masked_cost, masked_sum
 from veilring.protocols.system import PARTIES
 from veilring.testing.auditing import Audit, Claim, RoleClaims, Verdict
+from veilring.testing.auditing.findings import QUICK
 from veilring.transport import Message
 from veilring.transport.messages import Array
 
 Words = NDArray[np.uint64]
 Mistake = Literal["", "forecast", "leak", "leak to the second", "charge", "label", "late"]
 
+# The runs that show a planted mistake: those of an audit would show it all the more.
+FEW: Final = replace(QUICK, runs=200)
 LATE_SECONDS: Final = 3.0  # simulated: only a fault makes a sum take this long
 
 
@@ -173,3 +177,9 @@ CLAIMS = tuple(
     for verdict in Verdict
 )
 AUDIT = Audit("majority", "Majority", {"mistake": "leak"}, 7, True, 1e-6, CLAIMS, 12.0)
+
+
+def let_audits_be_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let audits of this process compare few runs."""
+    monkeypatch.setattr("veilring.testing.hiding.RUNS_MIN", FEW.runs)
+    monkeypatch.setattr("veilring.testing.auditing.QUICK", FEW)

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from tests.roles import Number
 from tests.testing.auditing.planted import (
     AUDIT,
+    FEW,
     MASKED,
     OPEN,
     Majority,
     is_total,
+    let_audits_be_short,
     total,
     with_less_noise,
 )
@@ -73,8 +75,6 @@ from veilring.testing.hiding.features import COORDINATES_MAX
 ALARM = 1e-6
 # Of the views of the default effort: all of them prove more, and a quarter of them 0.55 or more.
 SHARE = 3
-# The runs that show a planted mistake: those of an audit would show it all the more.
-FEW = replace(QUICK, runs=200)
 LONG = replace(QUICK, runs=4 * FEW.runs, long_views=True)
 # On 400 judged runs, a test with a false-alarm rate of 5e-7 finds an advantage of 0.36 with a
 # probability of 99 %. The planted mistakes have over 0.5.
@@ -126,8 +126,7 @@ def half(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let audits compare few runs, which show a planted mistake."""
-    monkeypatch.setattr("veilring.testing.hiding.RUNS_MIN", FEW.runs)
-    monkeypatch.setattr("veilring.testing.auditing.QUICK", FEW)
+    let_audits_be_short(monkeypatch)
 
 
 @pytest.mark.slow
@@ -346,7 +345,7 @@ def test_a_plug_in_without_a_mistake_is_not_contradicted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("half")
 def test_one_process_and_two_find_the_same() -> None:
     """The claims of an audit do not depend on the number of processes."""
     one, two = (audit(OPEN, quick=True, workers=workers) for workers in (1, 2))
@@ -563,7 +562,8 @@ def test_a_full_audit_contradicts_private_prediction_with_less_noise() -> None:
 
     The views that the system draws show it: few runs over messages are enough.
     """
-    claim = judge(loud("ind-knn", 4.0), replace(FULL, runs=FEW.runs))
+    effort = replace(FULL, runs=FEW.runs, drawn=FULL.drawn // SHARE)
+    claim = judge(loud("ind-knn", 4.0), effort)
     assert claim.verdict is Verdict.CONTRADICTED
     assert claim.finding.startswith("In the noisy counts and votes behind the labels, the audit")
 
