@@ -329,11 +329,7 @@ MISTAKES: Final = (
             f"{_S}.algorithm.shares.lagrange_weights",
             lambda right: lambda points, p: right([point + 1 for point in points], p),
         ),
-        (
-            "products are opened without a sharing of zero",
-            f"{_S}.algorithm.shares.Dealer.zeros",
-            lambda right: lambda dealer, count: dealer.random(count),
-        ),
+        ("masks of products do not add up to 0", f"{_S}.shared.zero_sums", after(_plus_one)),
     ),
     *_found_by(
         forecast(),

@@ -197,7 +197,7 @@ def test_words_at_full_size_have_the_simulators_distribution(
 ) -> None:
     """With five parties, opened values and words are uniform (false alarm 1e-6).
 
-    Bare products, without sharings of zero, show at this size, except for one-hots.
+    Bare products, without masks, show at this size, except for one-hots.
     """
     assert chance(Dealer) > FALSE_ALARM
     assert (chance(Unmasked) < FALSE_ALARM) == shows
