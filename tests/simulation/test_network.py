@@ -18,7 +18,7 @@ from simpy import Environment
 from simpy.events import Event
 from tests.simulation.running import simulated
 
-from veilring.errors import EndpointClosed, InputError, PeerLost
+from veilring.errors import EndpointClosed, FrameError, InputError, PeerLost
 from veilring.protocols.masks import MaskedWords
 from veilring.randomness import Streams
 from veilring.simulation import (
@@ -35,7 +35,14 @@ from veilring.simulation import (
 )
 from veilring.simulation.links import Condition, DelayDistribution, LinkConditions
 from veilring.transport.frames import frame_size
-from veilring.transport.messages import encode
+from veilring.transport.messages import Message, encode
+
+
+class Token(Message, kind="simulated.token"):
+    """A message of a number."""
+
+    number: int
+
 
 SENDS = st.lists(st.tuples(st.floats(0, 10), st.integers(0, 10_000)), max_size=30)
 
@@ -364,6 +371,23 @@ async def test_equal_frames_are_decoded_once() -> None:
     assert messages[0] is messages[1]
     assert isinstance(messages[0], MaskedWords)
     assert not messages[0].words[0].flags.writeable
+
+
+@simulated
+async def test_a_message_that_cannot_change_arrives_without_being_read() -> None:
+    """Receivers have the sender's, unless a value of it was not validated, or may change."""
+    endpoint = three(Topology()).endpoint("alice")
+
+    def received(message: Message) -> Message:
+        return endpoint.open(endpoint.encode(bytes(16), message)).message()
+
+    token = Token(number=3)
+    assert received(token) is token
+    assert received(Token.model_construct(number=4)) == Token(number=4)
+    with pytest.raises(FrameError, match="not a value of the type str"):
+        received(token.model_copy(update={"number": "three"}))
+    words = MaskedWords(digest=bytes(32), words=(np.arange(3, dtype=np.uint64),))
+    assert received(words) is not words
 
 
 @pytest.mark.parametrize("orderly", [True, False])

@@ -33,14 +33,12 @@ from veilring.simulation.loop import running_environment, timeout_at, wait_event
 from veilring.simulation.tcp import Tcp
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, InProcessEndpoint, Sink, unique_names
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
-from veilring.transport.messages import Envelope, open_frame
+from veilring.transport.messages import KnownFrames
 
 if TYPE_CHECKING:
     import networkx as nx
 
 _INSTANT: Final = LinkModel()
-# Frames that were opened. A round of some parties has a few different ones in flight at a time.
-_OPENED_MAX: Final = 32
 
 
 class Topology:
@@ -229,6 +227,10 @@ class Routes:
         return self._links[pair]
 
 
+def _ignore() -> None:
+    """Ignore that an inbox has room: the wires to it count their own frames."""
+
+
 def _notify(tell: Callable[[str], None], targets: list[str], _arrival: Event) -> None:
     for target in targets:
         tell(target)
@@ -317,8 +319,7 @@ class SimulatedNetwork:
         topology.check_connects(self.names)
         environment = running_environment() if environment is None else environment
         self.routes = Routes(environment, topology, streams.generator, conditions)
-        self.open: Callable[[bytes], Envelope] = functools.lru_cache(_OPENED_MAX)(open_frame)
-        """Opens a frame; many parties may receive the same one, which is decoded once."""
+        self.frames = KnownFrames()
         self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "SimulatedEndpoint":
@@ -457,8 +458,8 @@ class SimulatedEndpoint(InProcessEndpoint):
     """A party's endpoint in a `SimulatedNetwork`."""
 
     def __init__(self, name: str, network: SimulatedNetwork) -> None:
-        super().__init__(name, network.names, on_room=lambda: None)
-        self.network, self.open = network, network.open
+        super().__init__(name, network.names, network.frames, on_room=_ignore)
+        self.network = network
         self.wires: dict[str, Wire] = {}
         """The wires to its peers that were used, by their names."""
         self._blocked: dict[str, asyncio.Event] = {}  # our own waiting sends, by receiver
@@ -469,7 +470,8 @@ class SimulatedEndpoint(InProcessEndpoint):
 
     def _post(self, to: str, frame: bytes) -> bool:
         """Send a frame if there is room for it; return whether there was."""
-        self.check_open(to)  # first: a network that was shut down knows no parties
+        if self.inbox.closed or to in self.gone:  # a network that was shut down knows no parties
+            self.check_open(to)
         wire = self.wires.get(to) or self.network.connect(self.name, to)
         check_frame(frame)
         return wire.carry(self, bytes(frame))

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from veilring.errors import EndpointClosed, InputError, PeerLost, VeilringError
 from veilring.transport.frames import check_frame
-from veilring.transport.messages import Envelope, open_frame
+from veilring.transport.messages import Envelope, KnownFrames, Message, encode, open_frame
 
 Sink = Callable[[str, bytes | PeerLost], None]
 """A callback for a frame with its sender, or a peer with its loss; it returns at once, without an
@@ -49,6 +49,8 @@ class Endpoint(ABC):
 
     name: str
     """The roster name of the endpoint's party."""
+    encode: Callable[[bytes, Message], bytes] = staticmethod(encode)
+    """Returns the frame of a session's message, or raises `FrameError`."""
     open: Callable[[bytes], Envelope] = staticmethod(open_frame)
     """Reads a frame up to the session and the kind of its message, or raises `FrameError`."""
 
@@ -204,8 +206,11 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 class InProcessEndpoint(Endpoint):
     """An endpoint whose peers are in the same process; a subclass carries frames to them."""
 
-    def __init__(self, name: str, parties: tuple[str, ...], on_room: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, parties: tuple[str, ...], frames: KnownFrames, on_room: Callable[[], None]
+    ) -> None:
         self.name = name
+        self.encode, self.open = frames.encode, frames.open
         self.inbox = Inbox(name, on_room)
         self.gone: dict[str, PeerLost] = {}
         self._parties = parties
@@ -244,7 +249,7 @@ class MemoryNetwork:
     """All endpoints of a set of parties that share one event loop."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.names = unique_names(names)
+        self.names, self.frames = unique_names(names), KnownFrames()
         self._endpoints = {name: MemoryEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "MemoryEndpoint":
@@ -266,7 +271,7 @@ class MemoryEndpoint(InProcessEndpoint):
     def __init__(self, name: str, network: MemoryNetwork) -> None:
         self._room = asyncio.Event()
         self._room.set()
-        super().__init__(name, network.names, on_room=self._room.set)
+        super().__init__(name, network.names, network.frames, on_room=self._room.set)
         self._network = network
         self._sink: Sink | None = None
         self._handing_over = False

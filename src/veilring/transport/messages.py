@@ -4,11 +4,13 @@ A message is a frozen pydantic model whose class defines its `kind`. On the wire
 MessagePack list `[session, kind, field, field, …]`, with fields in the order of their declaration.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import override
 
@@ -18,6 +20,11 @@ from veilring.transport.frames import WireValue, check_size, pack, read_head, un
 
 SESSION_BYTES: Final = 16  # as many as a UUID: never drawn twice by chance
 _ENVELOPE_ITEMS: Final = 2  # the entries before the fields: session and kind
+# Frames that are known. All parties of a round together have some different ones in flight.
+_KNOWN_MAX: Final = 128
+
+# Types of values that nobody can change, and that a frame carries as they are.
+_CONSTANTS: Final = frozenset({bool, int, float, str, bytes})
 
 _KINDS: dict[str, type["Message"]] = {}
 
@@ -38,9 +45,12 @@ class Message(BaseModel):
         arbitrary_types_allowed=True,
         hide_input_in_errors=True,
     )
+    __slots__ = ("_is_constant",)
     kind: ClassVar[str]
     names: ClassVar[tuple[str, ...]]
     """The names of the fields in the order of their declaration."""
+    _has_constants: ClassVar[bool] = False
+    """Whether no value of a valid message can change, and its frame is read as an equal one."""
 
     def __init__(self, **fields: Any) -> None:
         """Refuse values that do not fit their fields."""
@@ -48,6 +58,7 @@ class Message(BaseModel):
             self.__pydantic_validator__.validate_python(fields, self_instance=self)
         except ValidationError as error:
             raise _mistake(self.kind, error) from None
+        _mark(self, self._has_constants)
 
     def __init_subclass__(cls, *, kind: str, **config: Unpack[ConfigDict]) -> None:
         super().__init_subclass__(**config)
@@ -61,6 +72,10 @@ class Message(BaseModel):
     @override
     def __pydantic_init_subclass__(cls, **_config: object) -> None:
         cls.names = tuple(cls.model_fields)
+        validators = cls.__pydantic_decorators__  # of its own may accept a value once, not twice
+        cls._has_constants = all(map(_is_constant, cls.model_fields.values())) and not (
+            validators.field_validators or validators.model_validators
+        )
 
     def fields(self) -> tuple[WireValue, ...]:
         """Return the values of all fields in the order of their declaration."""
@@ -73,6 +88,23 @@ class Message(BaseModel):
 
     def __hash__(self) -> int:
         return hash((self.kind, pack(self.fields())))
+
+
+_mark: Final[Callable[[Message, bool], None]] = vars(Message)["_is_constant"].__set__
+
+
+def is_constant(message: Message) -> bool:
+    """Return whether a reader of its frame may have the message itself instead.
+
+    Such a message was validated, which copies with other values are not, and none of its values can
+    change.
+    """
+    return getattr(message, "_is_constant", False)
+
+
+def _is_constant(field: FieldInfo) -> bool:
+    """Return whether any value that a field accepts is constant, and is accepted again as it is."""
+    return field.annotation in _CONSTANTS and field.is_required() and not field.metadata
 
 
 def _mistake(kind: str, error: ValidationError) -> InputError:
@@ -142,18 +174,14 @@ def encode(session: bytes, message: Message) -> bytes:
     """
     fields = message.fields()
     # before a frame of any size is built
-    check_size(SESSION_BYTES + sum(map(_size, fields)), message.kind)
+    size = SESSION_BYTES
+    for field in fields:  # at least
+        if isinstance(field, np.ndarray):
+            size += field.nbytes
+        elif isinstance(field, str | bytes):
+            size += len(field)
+    check_size(size, message.kind)
     return pack((session, message.kind, *fields))
-
-
-def _size(field: WireValue) -> int:
-    """Return a number of bytes that a field takes at least."""
-    match field:
-        case np.ndarray():
-            return field.nbytes
-        case str() | bytes():
-            return len(field)
-    return 0
 
 
 class Envelope:
@@ -165,9 +193,10 @@ class Envelope:
 
     __slots__ = ("_body", "_message", "kind", "session")
 
-    def __init__(self, session: bytes, kind: str, body: bytes) -> None:
-        self.session, self.kind, self._body = session, kind, body
-        self._message: Message | None = None
+    def __init__(
+        self, session: bytes, kind: str, body: bytes, message: Message | None = None
+    ) -> None:
+        self.session, self.kind, self._body, self._message = session, kind, body, message
 
     def fields(self) -> tuple[WireValue, ...]:
         """Return the values of the fields, which may fit no kind of message."""
@@ -203,6 +232,33 @@ def open_frame(body: bytes) -> Envelope:
     if isinstance(session, bytes) and len(session) == SESSION_BYTES and isinstance(kind, str):
         return Envelope(session, kind, body)
     raise _no_message()
+
+
+class KnownFrames:
+    """Frames that were made or read in this process: nobody reads one again.
+
+    A message that is constant need not be read at all: its receivers have the sender's.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Envelope] = {}
+
+    def encode(self, session: bytes, message: Message) -> bytes:
+        """Return what `encode` returns."""
+        frame = encode(session, message)
+        if is_constant(message):
+            self._keep(Envelope(session, message.kind, frame, message), frame)
+        return frame
+
+    def open(self, frame: bytes) -> Envelope:
+        """Return what `open_frame` returns, the same for equal frames."""
+        return self._known.get(frame) or self._keep(open_frame(frame), frame)
+
+    def _keep(self, envelope: Envelope, frame: bytes) -> Envelope:
+        if len(self._known) == _KNOWN_MAX:
+            self._known.clear()
+        self._known[frame] = envelope
+        return envelope
 
 
 def _no_message() -> FrameError:
