@@ -67,7 +67,7 @@ async def test_a_broadcast_is_encoded_once(nodes: Nodes, monkeypatch: pytest.Mon
         sent.append(encode(session, message))
         return sent[-1]
 
-    monkeypatch.setattr("veilring.nodes.session.encode", keep)
+    monkeypatch.setattr("veilring.transport.messages.encode", keep)
 
     async def say(party: Party) -> None:
         await broadcast(party, Word(text="hello"))

@@ -187,7 +187,7 @@ class Node:
         """
         opened = self._open(session, parties, observers, tolerant=tolerant)
         try:
-            async with SessionTimeLimit(self._seconds if seconds is ... else seconds, opened):
+            with SessionTimeLimit(self._seconds if seconds is ... else seconds, opened):
                 result = await _begun(role, role(opened, *given, **public))
             opened.finish()
         except BaseException as error:

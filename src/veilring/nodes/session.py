@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
 from types import TracebackType
-from typing import Annotated, Final, Self, TypeVar
+from typing import Annotated, Final, Self, TypeVar, cast
 
 from numpy.random import Generator
 from pydantic import Field
@@ -44,7 +44,7 @@ from veilring.errors import (
     VeilringError,
     listed,
 )
-from veilring.nodes.journal import SETUP_ROUND, Channel, Observer
+from veilring.nodes.journal import SETUP_ROUND, Observer
 from veilring.nodes.party import (
     ANYBODY,
     OneOf,
@@ -57,7 +57,7 @@ from veilring.nodes.party import (
 )
 from veilring.places import place_of_task
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.messages import Envelope, Message, encode
+from veilring.transport.messages import Envelope, Message
 from veilring.transport.roster import NAME_CHARACTERS_MAX
 
 _M = TypeVar("_M", bound=Message)
@@ -154,7 +154,7 @@ class Session(Party):
 
     error: VeilringError | None = None
     was_aborted = is_late = False
-    limit: asyncio.Timeout | None = None  # while the role plays
+    limit: "SessionTimeLimit | None" = None  # while the role plays
     role_task: asyncio.Task[object] | None = None  # likewise
     _rng: Generator | None = None
     _round = SETUP_ROUND
@@ -207,28 +207,41 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
-        await self.send_all((to,), message)
+        frame = self._pass(to, message, b"")
+        if not self._endpoint.send_now(to, frame):
+            await self._send(to, frame)
+        self._count(to, message)
 
     @override
     async def send_all(self, peers: Iterable[str], message: Message) -> None:
-        opens = message.kind == Open.kind  # and is no message of the role
-        frame, sent, send_now = b"", self._sent, self._endpoint.send_now
+        frame, send_now = b"", self._endpoint.send_now
         for to in peers:
-            if to not in sent:
-                self._require_peer("to", to)
-            if self.error is not None or self._lost:
-                self._check(to)
-            frame = frame or encode(self.session, message)
-            if self._observers:
-                self._compare_tasks()
-                self._observe((self.me, to), message, frame)
-            if opens:
-                self._has_opened = True
+            frame = self._pass(to, message, frame)
             if not send_now(to, frame):
                 await self._send(to, frame)
-            sent[to] = sent.get(to, 0) + (not opens)
-            if self._refusals:
-                self._refusals.clear()
+            self._count(to, message)
+
+    def _pass(self, to: str, message: Message, frame: bytes) -> bytes:
+        """Show the observers a message before it is sent, and return its frame, if not given."""
+        if to not in self._sent:
+            self._require_peer("to", to)
+        if self.error is not None or self._lost:
+            self._check(to)
+        frame = frame or self._endpoint.encode(self.session, message)
+        if self._observers:
+            self._compare_tasks()
+            channel, number = (self.me, to), self._round
+            for observe in self._observers:
+                observe(channel, number, message, frame)
+        if message.kind == Open.kind:
+            self._has_opened = True  # and is no message of the role
+        return frame
+
+    def _count(self, to: str, message: Message) -> None:
+        """Count a message that was sent."""
+        self._sent[to] = self._sent.get(to, 0) + (message.kind != Open.kind)
+        if self._refusals:
+            self._refusals.clear()
 
     async def _send(self, to: str, frame: bytes) -> None:
         blocked = self._blocked
@@ -249,7 +262,7 @@ class Session(Party):
             if inbox.arrival is not None:
                 raise _already_awaited(sender)
             inbox.type, inbox.due = message_type, due
-            inbox.arrival = asyncio.get_running_loop().create_future()
+            inbox.arrival = asyncio.Future()
             try:
                 await inbox.arrival
             finally:
@@ -307,7 +320,9 @@ class Session(Party):
             expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
             raise self.fail(ProtocolViolation(inbox.sender, expected))
         if self._observers:
-            self._observe((inbox.sender, self.me), message, frame)
+            channel, number = (inbox.sender, self.me), self._round
+            for observe in self._observers:
+                observe(channel, number, message, frame)
         return message
 
     def _check_any(self, among: frozenset[str], needed: int) -> None:
@@ -346,10 +361,6 @@ class Session(Party):
         task = asyncio.current_task()
         self._task = self._task or task
         self._is_concurrent = self._is_concurrent or task is not self._task
-
-    def _observe(self, channel: Channel, message: Message, frame: bytes) -> None:
-        for observe in self._observers:
-            observe(channel, self._round, message, frame)
 
     def _inbox(self, sender: str) -> "_Inbox":
         self._require_peer("sender", sender)
@@ -462,10 +473,7 @@ class Session(Party):
             Whether this is the role's first interruption.
         """
         self.fail(error)
-        if self.limit is None or self.limit.when() is not None:
-            return False
-        self.limit.reschedule(asyncio.get_running_loop().time())
-        return True
+        return self.limit is not None and self.limit.interrupt()
 
     def judge(self, error: SessionTimeout) -> SessionTimeout:
         """Replace the error of an expired session by a more specific one, and return it."""
@@ -562,7 +570,7 @@ class _Anybody:
 
     def __init__(self, among: Collection[str], types: tuple[type[Message], ...]) -> None:
         self.among, self.types = among, types
-        self.arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.arrival: asyncio.Future[None] = asyncio.Future()
 
     def wake(self) -> None:
         if not self.arrival.done():
@@ -577,6 +585,9 @@ def _already_awaited(sender: str) -> InputError:
 class SessionTimeLimit:
     """Fails a session that takes longer than `seconds`, if given, naming the messages it awaits.
 
+    Like `asyncio.timeout`, but it takes no coroutine to begin or end, as almost every session does
+    without an interruption.
+
     Raises:
         TimeoutError: After the time limit, or if the session was interrupted; it has its error.
     """
@@ -584,17 +595,30 @@ class SessionTimeLimit:
     def __init__(self, seconds: float | None, session: Session) -> None:
         self._seconds, self._session = seconds, session
         self._timer: asyncio.TimerHandle | None = None
-        self._limit = asyncio.timeout(None)
+        self._interruption: asyncio.Handle | None = None
+        self._has_cancelled = False
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         session, seconds = self._session, self._seconds
+        loop = asyncio.get_running_loop()
         if seconds is not None:
-            loop = asyncio.get_running_loop()
             self._timer = loop.call_at(loop.time() + seconds, session.expire, seconds)
-        session.role_task = asyncio.current_task()
-        session.limit = await self._limit.__aenter__()
+        self._task = session.role_task = cast("asyncio.Task[object]", asyncio.current_task(loop))
+        self._cancels = self._task.cancelling()
+        session.limit = self
 
-    async def __aexit__(
+    def interrupt(self) -> bool:
+        """Cancel the role in the next turn of the loop; return whether it was not to be before."""
+        if self._interruption is not None:
+            return False
+        self._interruption = asyncio.get_running_loop().call_soon(self._cancel)
+        return True
+
+    def _cancel(self) -> None:
+        self._task.cancel()
+        self._has_cancelled = True
+
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -603,7 +627,13 @@ class SessionTimeLimit:
         self._session.limit = self._session.role_task = None
         if self._timer is not None:
             self._timer.cancel()
-        await self._limit.__aexit__(kind, error, trace)
+        if self._interruption is not None:
+            self._interruption.cancel()
+        if not self._has_cancelled:
+            return
+        is_alone = self._task.uncancel() <= self._cancels
+        if is_alone and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
 
 TOO_MANY_SESSIONS: Final = "TooManySessions"
