@@ -37,36 +37,6 @@ crossed the wire. An observer must not change anything.
 _HASHED_AT_ONCE_BYTES: Final = 4096
 
 
-class Transcript:
-    """An observer that hashes each channel of one party, outgoing and incoming.
-
-    The hash of a channel is SHA-256 over its frames in order, each with its length. Both ends of a
-    channel compute it independently.
-    """
-
-    def __init__(self, party: str) -> None:
-        self._party = party
-        self._waiting: defaultdict[Channel, bytearray] = defaultdict(bytearray)
-        self._hashes: defaultdict[Channel, hashlib._Hash] = defaultdict(hashlib.sha256)
-
-    def __call__(self, channel: Channel, _round: int, _message: Message, frame: bytes) -> None:
-        """Add a message to the hash of its channel."""
-        waiting = self._waiting[channel]
-        waiting += prefix(frame)
-        waiting += frame
-        if len(waiting) >= _HASHED_AT_ONCE_BYTES:
-            self._hashes[channel].update(waiting)
-            waiting.clear()
-
-    def digests(self) -> dict[Channel, str]:
-        """Return the hash of each channel, its own first."""
-        for channel, waiting in self._waiting.items():
-            self._hashes[channel].update(waiting)
-            waiting.clear()
-        own_first = sorted(self._waiting, key=lambda channel: channel[0] != self._party)
-        return {channel: self._hashes[channel].hexdigest() for channel in own_first}
-
-
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
     """Join the hashes of all parties, and compare the two ends of each channel."""
     joined: dict[Channel, str] = {}
@@ -237,19 +207,21 @@ class Meter:
     party: str
     _ends: dict[_End, int] = field(default_factory=dict)
     """The number of each distinct end."""
-    _order: "array[int]" = field(default_factory=partial(array, "I"))
+    order: "array[int]" = field(default_factory=partial(array, "I"))
     """The number of the end of each message, and the size of its frame."""
 
     def __call__(self, channel: Channel, number: int, message: Message, frame: bytes) -> None:
         """Count a message."""
-        ends = self._ends
-        self._order.append(ends.setdefault((channel, number, message.kind), len(ends)))
-        self._order.append(frame_size(frame))
+        self.order.extend((self.end(channel, number, message.kind), frame_size(frame)))
+
+    def end(self, channel: Channel, number: int, kind: str) -> int:
+        """Return the number of an end."""
+        return self._ends.setdefault((channel, number, kind), len(self._ends))
 
     def totals(self) -> Iterator[tuple[_End, int, int]]:
         """Yield each distinct end, with the number of messages and their bytes."""
         totals = _Totals(self._ends)
-        for end, size in zip(self.passed(), self._order[1::2], strict=True):
+        for end, size in zip(self.passed(), self.order[1::2], strict=True):
             totals.add(end, 1, size)
         for end, (messages, size) in totals.items():
             yield end, messages, size
@@ -257,7 +229,7 @@ class Meter:
     def passed(self) -> list[_End]:
         """Return the ends of all messages in order."""
         ends = list(self._ends)
-        return [ends[number] for number in self._order[::2]]
+        return [ends[number] for number in self.order[::2]]
 
     def last_sent(self, counts: dict[str, int]) -> Iterator[tuple[str, int]]:
         """Yield the receiver and the size of the protocol's messages among the last to some peers.
@@ -267,12 +239,67 @@ class Meter:
         """
         left = dict(counts)
         for ((sender, receiver), number, _), size in zip(
-            reversed(self.passed()), self._order[::-2], strict=True
+            reversed(self.passed()), self.order[::-2], strict=True
         ):
             if sender == self.party and left.get(receiver, 0) > 0:
                 left[receiver] -= 1
                 if number != SETUP_ROUND:
                     yield receiver, size
+
+
+class Record:
+    """An observer that counts the messages of one party and hashes its channels, both ways.
+
+    The hash of a channel is SHA-256 over its frames in order, each with its length. Both ends of a
+    channel compute it independently.
+
+    Attributes:
+        meter: The count.
+    """
+
+    __slots__ = ("_channels", "_order", "meter")
+
+    def __init__(self, party: str) -> None:
+        self.meter = Meter(party)
+        self._order = self.meter.order
+        self._channels: dict[Channel, _Passing] = {}
+
+    def __call__(self, channel: Channel, number: int, message: Message, frame: bytes) -> None:
+        """Count a message, and add it to the hash of its channel."""
+        passing = self._channels.get(channel) or self._channels.setdefault(channel, _Passing())
+        kind, head = message.kind, prefix(frame)
+        if kind != passing.kind or number != passing.round:
+            passing.kind, passing.round = kind, number
+            passing.end = self.meter.end(channel, number, kind)
+        self._order.extend((passing.end, len(head) + len(frame)))
+        waiting = passing.waiting
+        waiting += head
+        waiting += frame
+        if len(waiting) >= _HASHED_AT_ONCE_BYTES:
+            passing.hashed()
+
+    def digests(self) -> dict[Channel, str]:
+        """Return the hash of each channel, its own first."""
+        party = self.meter.party
+        own_first = sorted(self._channels, key=lambda channel: channel[0] != party)
+        return {channel: self._channels[channel].hashed().hexdigest() for channel in own_first}
+
+
+class _Passing:
+    """A channel in a record: its hash, the frames that this lacks, and its latest end."""
+
+    __slots__ = ("end", "hash", "kind", "round", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = bytearray()
+        self.hash: hashlib._Hash | None = None  # most channels pass a few small frames
+        self.kind, self.round, self.end = "", SETUP_ROUND, 0
+
+    def hashed(self) -> "hashlib._Hash":
+        self.hash = self.hash or hashlib.sha256()
+        self.hash.update(self.waiting)
+        self.waiting.clear()
+        return self.hash
 
 
 class _Totals(defaultdict[_K, list[int]]):

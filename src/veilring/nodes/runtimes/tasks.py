@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError, VeilringError
 from veilring.nodes.adversary import corrupt
-from veilring.nodes.journal import Mark, Meter, Observer, Transcript, View
+from veilring.nodes.journal import Mark, Observer, Record, View
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Job, Outcome
@@ -68,11 +68,10 @@ async def play_job(
         clock: The true time in seconds; by default the event loop's.
     """
     clock = clock or asyncio.get_running_loop().time
-    meter = Meter(node.name) if job.measured else None
-    transcript = Transcript(node.name) if job.measured and job.adversary is None else None
+    record = Record(node.name) if job.measured else None
     view = View(node.name) if job.watched else None
     trace = None if job.trace is None else job.trace.observer(clock)
-    observers: list[Observer] = [each for each in (meter, transcript, view, trace) if each]
+    observers: list[Observer] = [each for each in (record, view, trace) if each]
     result, failure = None, None
     try:
         result = await node.run(
@@ -95,8 +94,8 @@ async def play_job(
         node.name,
         result,
         failure,
-        meter,
-        {} if transcript is None else transcript.digests(),
+        None if record is None else record.meter,
+        {} if record is None or job.adversary is not None else record.digests(),
         view,
         job.trace,
         ended=clock(),
