@@ -54,7 +54,7 @@ class Message(BaseModel):
     """The names of the fields in the order of their declaration."""
     joins: ClassVar[tuple[str, ...]] = ()
     """The fields of bytes that `join_messages` concatenates."""
-    _has_constants: ClassVar[bool]
+    _has_constants: ClassVar[bool] = False
     """Whether no value of a valid message can change, and its frame is read as an equal one."""
 
     def __init__(self, **fields: Any) -> None:
