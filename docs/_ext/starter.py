@@ -6,11 +6,10 @@ environment and open files, passes signals on, and ends as the command does. It 
 """
 
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import pkgutil
-import runpy
 import select
 import signal
 import socket
@@ -18,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.abc import InspectLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Final, Self
 
 import veilring
@@ -122,10 +123,22 @@ def _become(connection: socket.socket) -> None:
     sys.argv = [Path(program).name, *words]
 
 
+def _run(name: str) -> None:
+    """Run a module as `python -m` does."""
+    spec, module = importlib.util.find_spec(name), ModuleType("__main__")
+    if spec is None or not isinstance(spec.loader, InspectLoader):
+        raise ImportError(name)
+    module.__spec__, module.__file__ = spec, spec.origin
+    # The second name is that by which processes that it starts know its classes.
+    sys.modules |= dict.fromkeys(("__main__", "__mp_main__"), module)
+    code = spec.loader.get_code(name)
+    exec(code or "", vars(module))  # noqa: S102  (an example of the pages)
+
+
 if __name__ == "__main__":
     _become(_serve(Path(sys.argv[1])))
     if sys.argv[0] == "module":
-        sys.argv = sys.argv[1:]
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        sys.argv.pop(0)
+        _run(sys.argv[0])
     else:
         main()
