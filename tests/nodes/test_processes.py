@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ async def test_a_killed_party_is_named_by_every_survivor(point: int) -> None:
         assert set(end.errors) == set(cluster.parties)
         assert {_named(error) for error in end.errors.values()} == {victim}
     assert not [pid for pid in pids.values() if psutil.pid_exists(pid)]
+
+
+def test_all_preloaded_modules_exist() -> None:
+    """The server passes over a name that no module has, and each process would import its own."""
+    assert [name for name in processes.PRELOADED if find_spec(name) is None] == []
 
 
 async def test_a_party_that_blocks_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
