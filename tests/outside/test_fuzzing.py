@@ -1,5 +1,6 @@
 """Some thousand inputs for all parsers, chosen by the lines of code that they reach."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,4 +24,6 @@ def test_a_parser_raises_only_documented_errors(tmp_path: Path) -> None:
         [*command, *options], capture_output=True, text=True, check=False, cwd=root
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stderr.count(f"Done {RUNS} runs") == PARSERS
+    runs = [int(number) for number in re.findall(r"Done (\d+) runs", done.stderr)]
+    assert len(runs) == PARSERS, done.stderr[-4000:]
+    assert min(runs) >= RUNS
