@@ -41,7 +41,7 @@ from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.state import ChangeRefused, ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows
+from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows, keys_of
 from veilring.protocols.requests import RequestVerdict
 
 BUDGETS: Final = Budgets("epsilon", 2000.5, 1500.0, {"bob": 0.5}, 0.5)
@@ -226,12 +226,12 @@ def test_a_memory_of_queries_goes_on(earlier: Path) -> None:
     with closing(open_state_file(path, QUERIES)) as file:
         memory = SearchedRows(Rows(np.zeros((0, 2)), np.zeros(0, np.int64)), file)
         asked, failed = np.array([[0.25, 0.5], [0.5, 0.75]]), np.array([[1.0, 1.0]])
-        memory.refuse(asked, Parties(("ada", "bob", "eve")))
+        memory.refuse(keys_of(asked), Parties(("ada", "bob", "eve")))
         for queries in (asked, failed):
             with pytest.raises(AskedBefore):
-                memory.refuse(queries, Parties(("ada", "bob", "dan")))
+                memory.refuse(keys_of(queries), Parties(("ada", "bob", "dan")))
         with pytest.raises(AskedBefore):
-            memory.refuse(failed, Parties(("ada", "bob", "eve")))
+            memory.refuse(keys_of(failed), Parties(("ada", "bob", "eve")))
 
 
 def test_a_converted_file_has_one_way_back(earlier: Path) -> None:

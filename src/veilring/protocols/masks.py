@@ -6,10 +6,10 @@ to n - 2 colluders, including the party that adds up. With n - 1 colluders, that
 party's input.
 
 Two rules are essential. *A mask is used once*: the keys of a session are drawn only for it, and a
-counter enters the mask of each sum. *A mask is bound to the public inputs*: the hash of these
-enters it too, so parties that received different inputs have masks that do not cancel, and nothing
-is opened. Otherwise a client that sends two parties different thresholds, or an adder that sends
-two parties different totals, could read individual counts.
+counter enters the mask of each sum; the bytes of a stream are read once. *A mask is bound to the
+public inputs*: the hash of these enters it too, so parties that received different inputs have
+masks that do not cancel, and nothing is opened. Otherwise a client that sends two parties different
+thresholds, or an adder that sends two parties different totals, could read individual counts.
 
 Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS
 2017, for the masks; the sums here end with an error if a party is lost, and those of
@@ -152,7 +152,7 @@ class PairwiseKeys:
 
     Args:
         keys: A secret of `KEY_BYTES` for each peer, by its name.
-        stream: The generator of masks. Proofs replace it by random functions.
+        stream: The generator of the masks of sums, which proofs replace by random functions.
     """
 
     def __init__(

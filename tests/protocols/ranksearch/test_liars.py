@@ -32,6 +32,7 @@ from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, PairwiseKeys
+from veilring.protocols.ranksearch import shared
 from veilring.protocols.ranksearch.adversaries import (
     AskTwice,
     MadeUpTotals,
@@ -43,6 +44,7 @@ from veilring.protocols.ranksearch.adversaries import (
     read_totals,
 )
 from veilring.protocols.ranksearch.algorithm.search import clipped_counts, first_cuts
+from veilring.protocols.ranksearch.algorithm.shares import Draws, Elements, Scheme, zero_sums
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.roles import SearchAnswer
 from veilring.protocols.ranksearch.shared import Checks, CheckWords, Commitment, Shares
@@ -298,6 +300,29 @@ async def test_what_one_party_alone_is_sent_is_detected(
     error = await accused(liar, label(set_up(**settings), {liar: lie}, queries))
     why = "different public inputs", "results that honest rows cannot have"
     assert any(part in str(each) for part in why for each in error.errors.values())
+
+
+def test_masks_of_parties_that_opened_different_values_do_not_cancel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A party that tells a victim other words opens no equality test that depends on both.
+
+    The masks of all parties add up to 0 until then. Of 40 sums, one in four is 0 by chance with
+    probability below 1e-14.
+    """
+    masks = dict[int, list[Elements]]()
+
+    def draw(scheme: Scheme, me: int, drawn: Mapping[int, Draws], count: int) -> Elements:
+        masks.setdefault(me, []).append(zero_sums(scheme, me, drawn, count))
+        return masks[me][-1]
+
+    monkeypatch.setattr(shared, "zero_sums", draw)
+    play(five_parties(k=3, reveal="votes"), MANY, {OTHER: OtherWords(COMPARES)})
+    drawn = zip(*masks.values(), strict=False)  # some parties go on for a round
+    *step, last = (np.sum(each, axis=0) % 251 for each in drawn)
+    assert not np.concatenate(step).any()
+    assert len(last) == len(MANY)
+    assert np.mean(last == 0) < 1 / 4
 
 
 @pytest.mark.parametrize("made", ["large", "short"])

@@ -27,7 +27,7 @@ from veilring.privacy.statefile import open_state_file
 from veilring.protocols.masks import MaskedWords, MaskKey
 from veilring.protocols.ranksearch import memory as memories
 from veilring.protocols.ranksearch.memory import QUERIES as MEMORY
-from veilring.protocols.ranksearch.memory import SearchedRows
+from veilring.protocols.ranksearch.memory import SearchedRows, keys_of
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
@@ -47,17 +47,17 @@ def test_only_the_same_parties_may_repeat() -> None:
     equal distances, and are one query.
     """
     memory = SearchedRows(NO_ROWS)
-    memory.remember(QUERIES, FOUR)
-    memory.refuse(QUERIES, Parties(NAMES[::-1]))
-    memory.refuse(np.nextafter(QUERIES, 0.5), THREE)
+    memory.remember(keys_of(QUERIES), FOUR)
+    memory.refuse(keys_of(QUERIES), Parties(NAMES[::-1]))
+    memory.refuse(keys_of(np.nextafter(QUERIES, 0.5)), THREE)
     for others in (NAMES[:3], (*NAMES, "party-9"), (*NAMES[:3], "party-9")):
         with pytest.raises(AskedBefore, match="12 queries were already asked") as caught:
-            memory.refuse(QUERIES, Parties(others))
+            memory.refuse(keys_of(QUERIES), Parties(others))
         assert caught.value.differing == tuple(sorted(set(NAMES) ^ set(others)))
         assert all(name in str(caught.value) for name in caught.value.differing)
-    memory.remember(np.zeros((1, 3)), FOUR)
+    memory.remember(keys_of(np.zeros((1, 3))), FOUR)
     with pytest.raises(AskedBefore, match="one query was already asked"):
-        memory.refuse(-np.zeros((1, 3)), THREE)
+        memory.refuse(keys_of(-np.zeros((1, 3))), THREE)
 
 
 @contextmanager
@@ -79,19 +79,19 @@ def test_the_oldest_queries_are_forgotten_first(
         return remembering(tmp_path / "asked.db", new=new) if restarts else nullcontext(memory)
 
     with opened(new=True) as party:
-        party.remember(queries[:4], FOUR)
-        party.remember(queries[:1].repeat(2, axis=0), FOUR)
-        party.remember(queries[4:5], THREE)
+        party.remember(keys_of(queries[:4]), FOUR)
+        party.remember(keys_of(queries[:1].repeat(2, axis=0)), FOUR)
+        party.remember(keys_of(queries[4:5]), THREE)
     with opened() as party:
-        party.distrust(queries[5:])
+        party.distrust(keys_of(queries[5:]))
     with opened() as party:
         for forgotten in (1, 2):
-            party.refuse(queries[forgotten : forgotten + 1], THREE)
+            party.refuse(keys_of(queries[forgotten : forgotten + 1]), THREE)
         for kept, others in ((0, THREE), (3, THREE), (4, FOUR), (5, THREE), (5, FOUR)):
             with pytest.raises(AskedBefore):
-                party.refuse(queries[kept : kept + 1], others)
-        party.refuse(queries[[0, 3]], FOUR)
-        party.refuse(queries[4:5], THREE)
+                party.refuse(keys_of(queries[kept : kept + 1]), others)
+        party.refuse(keys_of(queries[[0, 3]]), FOUR)
+        party.refuse(keys_of(queries[4:5]), THREE)
 
 
 def test_a_failed_disk_ends_a_batch_before_its_values_are_sent(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_failed_disk_ends_a_batch_before_its_values_are_sent(tmp_path: Path) -
         assert memory.file is not None
         memory.file.connection.execute("PRAGMA query_only = 1")
         with pytest.raises(StoreFailed, match="memory of queries failed: attempt to write"):
-            memory.remember(QUERIES, FOUR)
+            memory.remember(keys_of(QUERIES), FOUR)
 
 
 def test_concurrent_sessions_cannot_bypass_each_other() -> None:
@@ -137,10 +137,10 @@ def test_a_party_remembers_queries_from_its_first_words_on(
     for memory in resident[:3]:
         assert isinstance(memory, SearchedRows)
         if silenced is MaskKey:
-            memory.refuse(QUERIES, THREE)
+            memory.refuse(keys_of(QUERIES), THREE)
         else:
             with pytest.raises(AskedBefore, match=f"{len(QUERIES)} queries"):
-                memory.refuse(QUERIES, THREE)
+                memory.refuse(keys_of(QUERIES), THREE)
 
 
 def _retried(crash: float, *, again: bool) -> tuple[tuple[str, ...], bool]:

@@ -132,12 +132,12 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
         a, b = yield [*map(dealer.summed, mine)]
         (product,) = yield [dealer.reshared(a * b)]
         square = dealer.opened_products(product * a)
-        return list((yield [dealer.opened(product), square, dealer.opened_sum(mine[0])]))
+        return list((yield [dealer.opened_sum(mine[0]), square, dealer.opened(product)]))
 
     plays = [play(dealer, own[:, me]) for me, dealer in enumerate(dealers_of(scheme, seed))]
     a, b = own.sum(axis=1) % p
     for opened in play_together(plays, scheme):
-        np.testing.assert_equal(opened, [a * b % p, a * b % p * a % p, a])
+        np.testing.assert_equal(opened, [a, a * b % p * a % p, a * b % p])
 
 
 @pytest.mark.parametrize("p", PRIMES)

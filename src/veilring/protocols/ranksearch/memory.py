@@ -7,7 +7,6 @@ another roster. The file contains hashes of queries, which all parties have read
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from veilring.arrays import Floats
@@ -68,13 +67,13 @@ class SearchedRows:
         if self.file is not None:
             self._searched.update(_read(self.file.connection))
 
-    def refuse(self, queries: Floats, parties: Parties) -> None:
+    def refuse(self, keys: Sequence[bytes], parties: Parties) -> None:
         """Reject queries for which this party has sent values among others, or that failed a check.
 
-        `AskedBefore` names the parties that differ.
+        Queries are given by `keys_of`. `AskedBefore` names the parties that differ.
         """
         here = frozenset(parties)
-        before = (self._searched.get(key, here) for key in _keys(queries))
+        before = (self._searched.get(key, here) for key in keys)
         others = [members for members in before if members != here]
         sometimes("a party refuses queries that were searched among other parties", bool(others))
         if others:
@@ -82,18 +81,17 @@ class SearchedRows:
             differing = here.union(*among) - here.intersection(*among)
             raise AskedBefore(len(others), tuple(sorted(differing)))
 
-    def remember(self, queries: Floats, parties: Parties) -> None:
+    def remember(self, keys: Sequence[bytes], parties: Parties) -> None:
         """Remember that values for these queries are about to be sent; if it fails, none may be."""
-        self._keep(queries, frozenset(parties))
+        self._keep(keys, frozenset(parties))
 
-    def distrust(self, queries: Floats) -> None:
+    def distrust(self, keys: Sequence[bytes]) -> None:
         """Remember queries of a batch with a failed check; see `refuse`."""
-        self._keep(queries, frozenset())
+        self._keep(keys, frozenset())
 
-    def _keep(self, queries: Floats, here: frozenset[str]) -> None:
+    def _keep(self, keys: Sequence[bytes], here: frozenset[str]) -> None:
         latest = next(reversed(self._searched.values()), here)
         members = latest if latest == here else here  # one shared object for many queries
-        keys = _keys(queries)
         if self.file is not None:
             with as_store_failed(_WHAT), self.file.transaction() as database:
                 _write(database, keys, members)
@@ -104,14 +102,9 @@ class SearchedRows:
             self._searched.popitem(last=False)
 
 
-def _keys(queries: Floats) -> tuple[bytes, ...]:
-    """Return the key of each query; -0.0 has the key of 0."""
-    return _hashed((queries + 0.0).tobytes(), queries.shape[1] * queries.itemsize)
-
-
-@lru_cache(maxsize=1)  # a party looks up a batch twice before it remembers it
-def _hashed(queries: bytes, size: int) -> tuple[bytes, ...]:
-    return tuple(digest_of(queries[start : start + size]) for start in range(0, len(queries), size))
+def keys_of(queries: Floats) -> list[bytes]:
+    """Return the key of each query, shape (Q, features); -0.0 has the key of 0."""
+    return [digest_of(query.tobytes()) for query in queries + 0.0]
 
 
 def _read(database: "Connection") -> Iterator[tuple[bytes, frozenset[str]]]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # Counts are added up in words of at most 32 bits, and a batch with more neighbours than this has no
 # room for its own votes.
 K_MAX: Final = 2**16 - 2
-# The data that a party deals at once, 8 bytes for each party and word: 64 MB with 8 parties.
+# The words that a party deals at once, of at most 2 bytes for each party: 16 MB with 8 parties.
 SHARED_WORDS_MAX: Final = 2**20
 
 _FLOAT_BYTES: Final = 8

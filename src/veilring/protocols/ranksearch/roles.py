@@ -35,7 +35,7 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     nearest_rows,
     word_for,
 )
-from veilring.protocols.ranksearch.memory import SearchedRows
+from veilring.protocols.ranksearch.memory import SearchedRows, keys_of
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.shared import Checks, SharedRounds, find_labels, find_radii
 
@@ -85,11 +85,16 @@ async def rank_search(
     system, k = parameters.system, parameters.system.k
     parameters.check_parties(len(party.parties))
     parameters.check_rows(own.rows, len(party.parties))
+    asked = list[bytes]()
 
     def check(batch: Floats) -> None:
         parameters.check_queries(batch)
+        asked[:] = keys_of(batch)
+        refuse()
+
+    def refuse() -> None:
         if not system.again:  # not a lie of the client, which may have restarted and forgotten
-            own.refuse(batch, party.parties)
+            own.refuse(asked, party.parties)
 
     batch = await hand_out(party, client, queries, check, announced=announced, due=-1)
     nearest = nearest_rows(batch, own.rows, k)
@@ -97,8 +102,8 @@ async def rank_search(
     parts = parameters.written.encode(), digest_of_names(party.parties), batch.tobytes()
     public = Public(digest_of(*parts), (client,))
     adder = client if parameters.has_adder else None
-    check(batch)  # again: another session may have sent values since
-    own.remember(batch, party.parties)  # from here on only sending can fail
+    refuse()  # again: another session may have sent values since
+    own.remember(asked, party.parties)  # from here on only sending can fail
 
     checks = Checks(party, keys)
     last: MaskedSums | SharedRounds
@@ -122,7 +127,7 @@ async def rank_search(
             labels = await find_labels(rounds, party, votes, most, checks)
             answer = SearchAnswer(labels, None, found, tied_rows)
     if not await checks.passed(last.public, last.next_round):
-        own.distrust(batch)
+        own.distrust(asked)
         party.accuse(Tampered(party.peers, "caused results that honest rows cannot have"))
     return answer
 

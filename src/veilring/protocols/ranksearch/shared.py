@@ -1,10 +1,12 @@
 """The search with secret-shared counts: parties deal Shamir shares and open only comparisons.
 
 Every message carries the hash of its sender's public inputs: parties, parameters, queries and all
-opened values. A party that receives a different hash opens nothing more.
+opened values. If two honest parties have different hashes, at least one of them notices it with the
+other's next message, and ends the session for all. Until then others may send further words.
 
-Two parties share streams. One gives the masks of products that are opened, and another one the
-shares that one of them deals to the other, if it `draws` them: they are not sent.
+In each round, two parties share streams that are bound to this hash. One gives the masks of
+products that are opened, and another one the shares that one of them deals to the other, if it
+`draws` them: they are not sent. Masks of parties with different hashes do not cancel.
 
 A party checks opened values against its own rows, and all exchange the outcome. A party that
 aborted when its own check failed would reveal its rows: a peer that falsifies a total a little more
@@ -80,7 +82,6 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Scheme,
     Sizes,
     heard_words,
-    in_order,
     reduced,
     sent_words,
     split_sums,
@@ -181,12 +182,11 @@ class SharedRounds:
     ) -> None:
         self._party, self._keys = party, keys
         self.public, self.next_round = public, first_round
-        self._bound_to = public.digest
         self._me = party.parties.position(party.me)
         self._others = [
             (place, peer) for place, peer in enumerate(party.parties) if peer != party.me
         ]
-        self._streams = dict[tuple[bytes, str], ByteStream]()
+        self._streams = dict[tuple[str, bytes], ByteStream]()  # of this round
 
     def dealer(self, scheme: Scheme) -> Dealer:
         """Return the dealer whose plays take place in these rounds."""
@@ -211,11 +211,11 @@ class SharedRounds:
         return zero_sums(scheme, self._me, drawn, count)
 
     def _stream(self, use: bytes, place: int) -> ByteStream:
-        """Return the stream for a use that this party shares with another one."""
-        peer = self._party.parties[place]
-        if (use, peer) not in self._streams:
-            self._streams[use, peer] = self._keys.stream(peer, use + self._bound_to)
-        return self._streams[use, peer]
+        """Return the stream for a use in this round that this party shares with another one."""
+        shared = self._party.parties[place], use + self.public.digest
+        if shared not in self._streams:
+            self._streams[shared] = self._keys.stream(*shared)
+        return self._streams[shared]
 
     async def play(self, play: Play[_R], scheme: Scheme) -> _R:
         """Run a party's actions to the end, and return their result."""
@@ -228,21 +228,22 @@ class SharedRounds:
             return result
 
     async def _exchange(self, parts: Sequence[Part], scheme: Scheme) -> list[Elements]:
-        ordered = in_order(parts)
         self._party.round(self.next_round)
-        await self._send(ordered, scheme)
-        own = sent_words(ordered, self._me, drawn=False)
+        await self._send(parts, scheme)
+        own = sent_words(parts, self._me, drawn=False)
         sums = np.zeros(sum(part.size.words for part in parts), scheme.wide)
         sums[: len(own)] += own
         for place, _ in self._others:
-            words = await self._receive(ordered, place, scheme)
+            words = await self._receive(parts, place, scheme)
             sums[: len(words)] += words
-        totals = split_sums(ordered, reduced(sums, scheme.p))
-        opened = (totals[part].tobytes() for part in parts if part.size.is_public)
+        totals = split_sums(parts, reduced(sums, scheme.p))
+        of_parts = zip(parts, totals, strict=True)
+        opened = (total.tobytes() for part, total in of_parts if part.size.is_public)
         digest = digest_of(self.public.digest, *opened)
         self.public = self.public.sent_by(self._party.parties)._replace(digest=digest)
+        self._streams.clear()
         self.next_round += 1
-        return [totals[part] for part in parts]
+        return totals
 
     async def _send(self, parts: Sequence[Part], scheme: Scheme) -> None:
         """Send words to each other party: the same message to all if it only opens values."""

@@ -125,8 +125,8 @@ def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[Ints]:
     pads = dealer.pads(own.size).astype(np.int64)
     mask, *dealt = yield [dealer.summed(pads), *Nonzero.dealt(dealer, Nonzero.to_draw(own.size, p))]
     nonzero = Nonzero(*dealt)
-    along = [nonzero.checked(dealer), dealer.opened_sum(own.ravel() + pads)]
-    powers, (products, masked) = yield from shared_powers(dealer, mask, most, along)
+    along = [dealer.opened_sum(own.ravel() + pads), nonzero.checked(dealer)]
+    powers, (masked, products) = yield from shared_powers(dealer, mask, most, along)
     hot = _one_hots(powers, masked, p).reshape(most + 1, *shape)
     (beaten,) = yield [dealer.reshared(_beaten_by(hot).ravel())]
     factors = yield from kept_nonzero(dealer, own.size, nonzero, products)
@@ -142,7 +142,7 @@ def _one_hot_rounds(totals: int, most: int, scheme: Scheme) -> list[Sizes]:
     checked, opened = (Size(count, many, is_public=True) for count in (spare, totals))
     return [
         [Size(totals, every), Size(2 * spare, few)],
-        [checked, Size(totals, every, is_public=True), *levels[0]],
+        [Size(totals, every, is_public=True), checked, *levels[0]],
         *levels[1:],
         [Size(totals, many)],
         [opened],

@@ -115,9 +115,9 @@ def shared_search(
             return search.found()
         own, queries = count(asked), len(asked.queries)
         drawn = Nonzero.to_draw(len(asked) + queries, dealer.scheme.p)
-        opened, total, *nonzero = yield [
-            dealer.opened_products(before.products),
+        total, opened, *nonzero = yield [
             dealer.summed(own),
+            dealer.opened_products(before.products),
             *Nonzero.dealt(dealer, drawn),
         ]
         if (before.own[opened == 0] > k).any():
@@ -141,8 +141,8 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
     """Return the parts of each round of a step."""
     few, many = scheme.drawing, scheme.multiplying
     drawn = Nonzero.to_draw(sizes.dealt + sizes.queries, scheme.p)
-    dealt = [Size(sizes.dealt, scheme.parties), Size(2 * drawn, few)]
-    first = [Size(sizes.equalities, many, is_public=True), *dealt]
+    equalities = Size(sizes.equalities, many, is_public=True)
+    first = [Size(sizes.dealt, scheme.parties), equalities, Size(2 * drawn, few)]
     if not sizes.tests:
         return [first]
     checked, *levels = [[Size(sizes.tests * products, many)] for products in levels_of(k)]

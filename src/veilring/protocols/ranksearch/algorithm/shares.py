@@ -81,8 +81,8 @@ def times_root(polynomial: Sequence[int], root: int, p: int) -> list[int]:
 def product_mod(left: Elements, right: Elements, p: int) -> Ints:
     """Return the product of two matrices reduced modulo p, with fewer than 2^21 summands.
 
-    Floats are exact below 2^53 and have fast products. Integer quotients of floats are exact too,
-    unlike remainders.
+    Floats are exact below 2^53 and have fast products. Quotients by a constant are faster than
+    remainders.
     """
     product = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
     product -= product // p * p
@@ -187,7 +187,7 @@ def _interpolation(p: int, parties: int, known: tuple[int, ...]) -> tuple[list[i
     """Return the other parties, and the weights of the secret and the known shares in theirs."""
     others = [place for place in range(parties) if place not in known]
     points = [0, *(place + 1 for place in known)]
-    weights = [weights_at_zero([point - place - 1 for point in points], p) for place in others]
+    weights = [weights_at_zero([(x - place - 1) % p for x in points], p) for place in others]
     return others, np.array(weights)
 
 
@@ -235,7 +235,11 @@ class Part:
 
 
 Play: TypeAlias = Generator[Sequence[Part], Sequence[Any], _R]
-"""A party's actions: a generator that yields the parts of a round and receives their sums."""
+"""A party's actions: a generator that yields the parts of a round and receives their sums.
+
+The parts are in the order in which they were made, those with the most senders first: the words of
+any sender are thus the first words of the round, and both ends of a stream draw in one order.
+"""
 
 
 class Dealer:
@@ -306,16 +310,8 @@ class Dealer:
         return Part(Size(count, senders, is_public=True), words)
 
 
-def in_order(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts of a round, those with the most senders first, as in messages.
-
-    The words of any sender are thus the first words of the round.
-    """
-    return sorted(parts, key=lambda part: -part.size.senders)
-
-
 def sent_words(parts: Sequence[Part], to: int, *, drawn: bool) -> Elements:
-    """Return a sender's words for a party, of parts `in_order`; dealt ones may be drawn instead."""
+    """Return a sender's words of a round for a party; dealt ones may be drawn instead."""
     sent = (part.to(to) for part in parts if part.size.is_public or not drawn)
     return np.concatenate([NOTHING, *sent])
 
@@ -330,11 +326,10 @@ def heard_words(parts: Sequence[Part], sender: int, words: Elements, draw: Draws
     return np.concatenate(heard)
 
 
-def split_sums(parts: Sequence[Part], sums: Elements) -> dict[Part, Elements]:
-    """Return the sums of each part, given those of all words of a round, of parts `in_order`."""
+def split_sums(parts: Sequence[Part], sums: Elements) -> list[Elements]:
+    """Return the sums of each part, given those of all words of a round."""
     ends = accumulate((part.size.words for part in parts), initial=0)
-    each = (sums[start:end] for start, end in pairwise(ends))
-    return dict(zip(parts, each, strict=True))
+    return [sums[start:end] for start, end in pairwise(ends)]
 
 
 def drawn(needed: int, chance: float) -> int:
