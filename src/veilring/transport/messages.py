@@ -63,7 +63,10 @@ class Message(BaseModel):
     names: ClassVar[tuple[str, ...]]
     """The names of the fields in the order of their declaration."""
     joins: ClassVar[tuple[str, ...]] = ()
-    """The fields of bytes that `join_messages` concatenates."""
+    """The fields of bytes that `join_messages` concatenates.
+
+    A validator may refuse such a field for its length only: the bytes of the others are not read.
+    """
     _has_constants: ClassVar[bool] = False
     """Whether no value of a valid message can change, and its frame is read as an equal one."""
 
