@@ -164,7 +164,7 @@ class TlsEndpoint(Endpoint):
     def send_now(self, to: str, frame: bytes) -> bool:
         connection = self._links.open.get(to)
         self._sends += 1
-        if connection is None or self._sends > QUEUED_FRAMES_MAX:
+        if connection is None or self._sends >= QUEUED_FRAMES_MAX:
             return False
         return connection.send_now(frame)
 
