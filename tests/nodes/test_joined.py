@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 from tests.nodes.worlds import FIRST, PAIR, Role, begun, turns
 from tests.roles import Number, Word
 
-from veilring.errors import ProtocolViolation, SessionAborted
+from veilring.errors import PeerGivenUp, ProtocolViolation, SessionAborted
 from veilring.nodes.journal import Meter
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
@@ -107,3 +108,26 @@ async def test_an_aborted_session_hands_out_nothing_more(nodes: Nodes) -> None:
     after.set()
     with pytest.raises(SessionAborted):
         await hearing
+
+
+async def test_receiving_shows_that_a_role_goes_on(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A role that meets a loss between messages of another peer is no loop without end."""
+    monkeypatch.setattr("veilring.nodes.session.REFUSALS_MAX", 2)
+
+    async def role(party: Party) -> int:
+        party.tolerate_losses()
+        party.give_up("cy")
+        heard = 0
+        while heard < 5:
+            with suppress(PeerGivenUp):
+                await party.receive(Bits, sender="cy")
+            heard += len(await party.receive_joined(Bits, sender="ada"))
+        return heard
+
+    hearing = await begun(nodes["bob"], role)
+    for _ in range(5):
+        await nodes["ada"].endpoint.send("bob", encode(FIRST, Bits(bits=b"a")))
+        await turns()
+    assert await hearing == 5

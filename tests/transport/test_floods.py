@@ -23,6 +23,7 @@ from tests.transport.towns import (
 
 from veilring.errors import FrameError, HandshakeError, PeerLost, ProtocolViolation
 from veilring.transport import links, listener
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX
 from veilring.transport.frames import FRAME_BYTES_MAX, on_stream
 from veilring.transport.handshake import Greeting, Refuse, Welcome, greeting
 from veilring.transport.listener import bind
@@ -260,6 +261,25 @@ async def test_a_burst_is_processed_in_turns(alice: TlsEndpoint, carol: Stranger
     carol.writer.write(on_stream(b"x") * FLOOD)
     await until(lambda: of_turn.total() == FLOOD)
     assert max(of_turn.values()) <= 2 * FRAMES_PER_TURN_MAX  # ours begins amid the transport's
+
+
+async def test_a_sender_that_never_waits_lets_the_loop_turn(pair: Town) -> None:
+    """One send in `QUEUED_FRAMES_MAX` waits for a turn, though the peer has room for all."""
+    turned = 0
+
+    def tick() -> None:
+        nonlocal turned
+        turned += 1
+        loop.call_soon(tick)
+
+    loop = asyncio.get_running_loop()
+    async with pair.start_all() as endpoints:
+        tick()
+        before = turned
+        for _ in range(4 * QUEUED_FRAMES_MAX):
+            if not endpoints["alice"].send_now("bob", b"x"):  # as a session does
+                await endpoints["alice"].send("bob", b"x")
+        assert turned >= before + 3
 
 
 async def test_frames_before_a_loss_come_first(alice: TlsEndpoint, carol: Stranger) -> None:

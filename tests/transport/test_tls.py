@@ -45,6 +45,8 @@ async def test_a_frame_is_sent_at_once_if_that_takes_no_wait(pair: Town) -> None
         alice, bob = endpoints["alice"], endpoints["bob"]
         sent = [alice.send_now("bob", b"frame") for _ in range(QUEUED_FRAMES_MAX)]
         assert sent == [True] * (QUEUED_FRAMES_MAX - 1) + [False]
+        assert not alice.send_now("bob", b"frame")  # nor any before one has waited
+        await alice.send("bob", b"frame")
         for frame in (b"", bytes(FRAME_BYTES_MAX + 1)):
             with pytest.raises(FrameError):
                 alice.send_now("bob", frame)

@@ -283,6 +283,7 @@ class Session(Party):
         if self._observers or self._arrivals is not None or not count:  # each message by itself
             return [self._take(inbox, (message_type,)) for _ in range(max(1, count))]
         self._check()
+        self._refusals.clear()
         try:
             return cast(Sequence[_M], join_messages(inbox.take(count)))
         except FrameError as error:

@@ -98,13 +98,17 @@ class GroupCommit(Generic[_T, _R]):
 
     async def _run(self) -> None:
         clock, due = asyncio.get_running_loop().time, 0.0
-        while True:
-            await self._work.wait()
-            await asyncio.sleep(due - clock())
-            due = clock() + GROUP_SECONDS
-            self._work.clear()
-            group, self._waiting = self._waiting, []
-            await self._store_group([item for item, _ in group], [future for _, future in group])
+        try:
+            while True:
+                await self._work.wait()
+                await asyncio.sleep(due - clock())
+                due = clock() + GROUP_SECONDS
+                self._work.clear()
+                group, self._waiting = self._waiting, []
+                items, futures = [item for item, _ in group], [future for _, future in group]
+                await self._store_group(items, futures)
+        finally:
+            _fail([future for _, future in self._waiting], StoreFailed(_ENDED))
 
     async def _store_group(self, items: list[_T], futures: "list[asyncio.Future[_R]]") -> None:
         try:
@@ -113,8 +117,8 @@ class GroupCommit(Generic[_T, _R]):
             self._log.error("nothing was stored; clients must send their reports again: %s", error)
             _fail(futures, error)
             await asyncio.sleep(STORE_PAUSE_SECONDS)
-        except Exception as error:
-            _fail([*futures, *(future for _, future in self._waiting)], StoreFailed(_ENDED))
+        except BaseException as error:
+            _fail(futures, StoreFailed(_ENDED))
             if isinstance(error, VeilringError):  # such as that of a file closed by a failure
                 raise StoreFailed(f"{_ENDED}: {error}") from error
             raise

@@ -17,7 +17,15 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.errors import FrameError, InputError
-from veilring.transport.frames import WireValue, check_size, entry_ends, pack, read_head, unpack
+from veilring.transport.frames import (
+    FRAME_BYTES_MAX,
+    WireValue,
+    check_size,
+    entry_ends,
+    pack,
+    read_head,
+    unpack,
+)
 
 SESSION_BYTES: Final = 16  # as many as a UUID: never drawn twice by chance
 # The frames of a joined message together: hundreds of small ones. Larger ones would gain little.
@@ -25,6 +33,8 @@ JOINED_BYTES_MAX: Final = 1 << 16
 _ENVELOPE_ITEMS: Final = 2  # the entries before the fields: session and kind
 # Frames that are known. All parties of a round together have some different ones in flight.
 _KNOWN_MAX: Final = 128
+# Large ones are fewer: each is kept with what was read from it.
+_KNOWN_BYTES_MAX: Final = 32 * FRAME_BYTES_MAX
 
 # Types of values that nobody can change, and that a frame carries as they are.
 _CONSTANTS: Final = frozenset({bool, int, float, str, bytes})
@@ -53,7 +63,10 @@ class Message(BaseModel):
     names: ClassVar[tuple[str, ...]]
     """The names of the fields in the order of their declaration."""
     joins: ClassVar[tuple[str, ...]] = ()
-    """The fields of bytes that `join_messages` concatenates."""
+    """The fields of bytes that `join_messages` concatenates.
+
+    A validator may refuse such a field for its length only: the bytes of the others are not read.
+    """
     _has_constants: ClassVar[bool] = False
     """Whether no value of a valid message can change, and its frame is read as an equal one."""
 
@@ -79,7 +92,10 @@ class Message(BaseModel):
         cls.names = tuple(cls.model_fields)
         validators = cls.__pydantic_decorators__  # of its own may accept a value once, not twice
         cls._has_constants = all(map(_is_constant, cls.model_fields.values())) and not (
-            validators.field_validators or validators.model_validators
+            validators.field_validators
+            or validators.model_validators
+            or cls.__private_attributes__  # which no frame carries
+            or any(getattr(cls, name) is not getattr(Message, name) for name in _MAKERS)
         )
 
     def fields(self) -> tuple[WireValue, ...]:
@@ -95,6 +111,8 @@ class Message(BaseModel):
         return hash((self.kind, pack(self.fields())))
 
 
+# A class that has its own of these may make another message of the same values.
+_MAKERS: Final = ("__init__", "__new__", "model_post_init", "fields")
 _mark: Final[Callable[[Message, bool], None]] = vars(Message)["_is_constant"].__set__
 
 
@@ -102,9 +120,10 @@ def is_constant(message: Message) -> bool:
     """Return whether a reader of its frame may have the message itself instead.
 
     Such a message was validated, which copies with other values are not, and none of its values can
-    change.
+    change: a subclass of `bytes`, which pydantic accepts, may have attributes.
     """
-    return getattr(message, "_is_constant", False)
+    is_marked: bool = getattr(message, "_is_constant", False)
+    return is_marked and _CONSTANTS.issuperset(map(type, message.__dict__.values()))
 
 
 def _is_constant(field: FieldInfo) -> bool:
@@ -295,6 +314,7 @@ class KnownFrames:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Envelope] = {}
+        self._bytes = 0
 
     def encode(self, session: bytes, message: Message) -> bytes:
         """Return what `encode` returns."""
@@ -308,9 +328,11 @@ class KnownFrames:
         return self._known.get(frame) or self._keep(open_frame(frame), frame)
 
     def _keep(self, envelope: Envelope, frame: bytes) -> Envelope:
-        if len(self._known) == _KNOWN_MAX:
+        if len(self._known) == _KNOWN_MAX or self._bytes > _KNOWN_BYTES_MAX:
             self._known.clear()
+            self._bytes = 0
         self._known[frame] = envelope
+        self._bytes += len(frame)
         return envelope
 
 

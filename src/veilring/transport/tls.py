@@ -73,7 +73,7 @@ class TlsEndpoint(Endpoint):
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self.refused = 0
         self._links = Links(identity, roster, terms or {})
-        self._sends = 0
+        self._sends = 0  # since one has waited
         self._client_context = client_context(identity, roster)
         self._server_context = server_context(identity, roster)
         self._expected: tuple[str, ...] = ()
@@ -155,6 +155,7 @@ class TlsEndpoint(Endpoint):
             connection = self._links.connection_to(to)
             check_frame(frame)
             await asyncio.sleep(0)  # a sender that never waits hears of the end of its session
+            self._sends = 0
             await connection.room()
             if not connection.is_open and self._links.connection_to(to) is connection:
                 raise self._links.loss_of(to)
@@ -163,7 +164,7 @@ class TlsEndpoint(Endpoint):
     def send_now(self, to: str, frame: bytes) -> bool:
         connection = self._links.open.get(to)
         self._sends += 1
-        if connection is None or not self._sends % QUEUED_FRAMES_MAX:
+        if connection is None or self._sends >= QUEUED_FRAMES_MAX:
             return False
         return connection.send_now(frame)
 

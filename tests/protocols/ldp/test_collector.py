@@ -1,6 +1,7 @@
 """A collector acknowledges stored reports, refuses bad ones, and counts none twice."""
 
 import asyncio
+import logging
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -22,12 +23,12 @@ from tests.protocols.ldp.collecting import (
 )
 
 from veilring import simulation
-from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreFailed
+from veilring.errors import FrameError, ProtocolViolation, RunFailed, SessionAborted, StoreFailed
 from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offload, run_inline
 from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
-from veilring.protocols.intake import GROUP_SECONDS
+from veilring.protocols.intake import GROUP_SECONDS, GroupCommit
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
@@ -41,6 +42,7 @@ from veilring.protocols.ldp.messages import (
 from veilring.protocols.ldp.roles import submit_reports
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Store
+from veilring.transport.messages import SESSION_BYTES, encode, join_messages, open_frame
 
 TASK = make_task()
 COUNTED, KNOWN = ReportVerdict.COUNTED, ReportVerdict.KNOWN
@@ -223,6 +225,31 @@ async def test_a_flood_costs_only_a_session(path: Path, lie: Lie, size: int, cou
         assert violation.culprit == "eve"
         gate.set()
         await setting.require("ada", batches(TASK, 30, 8))
+
+
+def test_parts_of_ids_do_not_become_ids_when_joined() -> None:
+    """Messages with a part of an id each are refused together as they are alone."""
+    part = ragged_ids(batches(TASK, 30, at_once=1)[0].message(TASK, more=True))
+    frames = [open_frame(encode(bytes(SESSION_BYTES), part)) for _ in range(ID_BYTES)]
+    with pytest.raises(FrameError, match="a multiple of 16 bytes"):
+        join_messages(frames)
+
+
+async def test_no_report_waits_for_a_collector_that_has_ended() -> None:
+    """Items of a running transaction, and those behind it, fail when the collector ends."""
+    begun = asyncio.Event()
+
+    async def endless(_call: Callable[[], Any]) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with GroupCommit[int, int](list, logging.getLogger(), endless) as commit:
+        stored = commit.put(1)
+        await begun.wait()
+        waiting = commit.put(2)
+    for future in (stored, waiting, commit.put(3)):
+        with pytest.raises(StoreFailed):
+            await asyncio.wait_for(future, 1.0)
 
 
 async def test_a_failing_store_ends_sessions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from veilring.protocols.ldp.messages import (
     ReportBatch,
     Task,
     Verdicts,
-    count_reports,
     judge_batches,
     make_receipt,
 )
@@ -128,7 +127,7 @@ async def _read_task(party: Party) -> bytes:
 
 def _require_answerable(messages: Sequence[ReportBatch], client: str) -> bool:
     """Return whether more reports follow, once each of these can be answered."""
-    if not all(count_reports(message, client) for message in messages):
+    if not all(message.ids for message in messages):
         raise ProtocolViolation(client, "sent no report")
     if not all(message.more for message in messages[:-1]):
         raise ProtocolViolation(client, "sent reports after its last ones")

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from veilring.arrays import Ints
-from veilring.errors import ProtocolViolation
 from veilring.protocols.digests import canonical_json
 from veilring.protocols.intake import ReasonedVerdict
 from veilring.protocols.ldp.algorithm.randomiser import Reports
@@ -99,6 +99,13 @@ BATCH_BYTES_MAX: Final = 1 << 18
 _Number = Annotated[int, Field(ge=0)]
 
 
+def _whole(ids: bytes) -> bytes:
+    """Refuse a part of an id: in joined messages it would become one with the next part."""
+    if len(ids) % ID_BYTES:
+        raise PydanticCustomError("ids", "a multiple of {size} bytes", {"size": ID_BYTES})
+    return ids
+
+
 class Published(Message, kind="ldp.task"):
     """A task as its aggregator publishes it: `Task.encoded`."""
 
@@ -117,7 +124,7 @@ class ReportBatch(Message, kind="ldp.reports"):
     joins = "ids", "reports"
     task: bytes
     question: _Number
-    ids: bytes
+    ids: Annotated[bytes, AfterValidator(_whole)]
     reports: bytes
     more: bool
 
@@ -284,18 +291,6 @@ def _wrong(message: ReportBatch, digest: bytes, widths: Sequence[int]) -> Report
     if given == due:
         return ReportVerdict.COUNTED
     return ReportVerdict.OVERSIZED if given > due else ReportVerdict.MALFORMED
-
-
-def count_reports(message: ReportBatch, sender: str) -> int:
-    """Return the number of reports in a message.
-
-    Raises:
-        ProtocolViolation: If its ids are not unique, so no report could be answered.
-    """
-    reports, rest = divmod(len(message.ids), ID_BYTES)
-    if rest:
-        raise ProtocolViolation(sender, f"sent {len(message.ids)} bytes of ids")
-    return reports
 
 
 def make_receipt(verdicts: Verdicts) -> ReportReceipt:

@@ -31,7 +31,6 @@ from veilring.protocols.ldp.messages import (
     Task,
     Verdicts,
     batch_reports,
-    count_reports,
     judge_batches,
     number_ids,
 )
@@ -114,7 +113,6 @@ async def gather(
         more = True
         while more:
             batch = await party.receive(ReportBatch, sender=peer)
-            count_reports(batch, peer)
             verdicts, accepted = judge_batches(task, [batch])
             if verdicts.any():
                 worst = ReportVerdict(verdicts.max())
