@@ -41,3 +41,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is any
     if name == "TlsEndpoint":
         return import_module(f"{__name__}.tls").TlsEndpoint
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -343,7 +343,7 @@ def test_costs_must_be_forecast(question: Question, monkeypatch: pytest.MonkeyPa
         return replace(play(self, queries), forecast=lambda _: other)
 
     monkeypatch.setattr(OwnerSetup, "play", wrongly)
-    monkeypatch.setattr("veilring.scenarios.comparison.system_names", lambda: ("data-owner",))
+    monkeypatch.setattr(f"{REGISTRY}.system_names", lambda: ("data-owner",))
     with pytest.raises(UnforeseenCost, match="closed form is"):
         compare(question, workers=1)
 

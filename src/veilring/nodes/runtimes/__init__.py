@@ -18,3 +18,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is any
     if name in {"Processes", "Tls"}:
         return getattr(import_module(f"{__name__}.{name.lower()}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
