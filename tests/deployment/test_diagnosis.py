@@ -24,10 +24,10 @@ from veilring.deployment import asking, connecting
 from veilring.deployment.peers import PeerTerms
 from veilring.nodes import node
 from veilring.nodes.adversary import Silent, corrupt
+from veilring.nodes.inquiry import StandingReport, encode_standing
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party, Standing
 from veilring.nodes.service import Offer, Service
-from veilring.nodes.session import StandingReport, encode_standing
 from veilring.protocols.ldp import messages
 from veilring.protocols.noisyvotes import roles as votes_roles
 from veilring.protocols.registry import BUILT_IN, find_system

@@ -20,6 +20,7 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.nodes import node as early
+from veilring.nodes.inquiry import encode_standing
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, Standing, Wait
 from veilring.nodes.service import Offer, Service, opening
@@ -31,7 +32,6 @@ from veilring.nodes.session import (
     Session,
     SessionLimits,
     abort_notice,
-    encode_standing,
     public_error,
 )
 from veilring.transport.endpoint import MemoryNetwork

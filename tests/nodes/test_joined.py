@@ -39,7 +39,7 @@ def hear_joined(*types: type[Message], after: asyncio.Event) -> Role:
 async def heard_by_bob(
     nodes: Nodes, frames: Sequence[bytes], *types: type[Message]
 ) -> list[Sequence[Message]]:
-    """Return what bob receives of some frames; the first arrives before the others."""
+    """Return the messages that bob receives in some frames; the first arrives before the others."""
     after = asyncio.Event()
     hearing = await begun(nodes["bob"], hear_joined(*types, after=after), FIRST, PAIR)
     for frame in frames:

@@ -52,6 +52,6 @@ def test_distributions_are_equal_to_the_byte(tmp_path: Path) -> None:
     unpack = ["tar", "-C", str(elsewhere), "-xzf", str(archive)]
     subprocess.run(unpack, check=True)
     (source,) = elsewhere.iterdir()
-    (source / "PKG-INFO").unlink()  # which every source distribution gets anew
+    (source / "PKG-INFO").unlink()  # each source distribution gets a new one
     assert build(source, tmp_path / "second", THERE) == first
     assert {Path(name).suffix for name in first} == {".gz", ".whl"}

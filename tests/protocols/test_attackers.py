@@ -20,10 +20,11 @@ from tests.protocols.prediction.serving import queries as prediction_queries
 from tests.roles import Word
 
 import veilring as vr
+from veilring.nodes.inquiry import StandingRequest
 from veilring.nodes.node import EARLY_FRAMES_MAX, EARLY_SECONDS, Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, opening, run_inline
-from veilring.nodes.session import Abort, Open, SessionLimits, StandingRequest
+from veilring.nodes.session import Abort, Open, SessionLimits
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.ldp.collector import SUBMIT, Collector

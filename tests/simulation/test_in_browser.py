@@ -63,7 +63,7 @@ COMPARE: Final[dict[str, Any]] = {
 
 
 def in_browser(code: str, absent: Collection[str]) -> str:
-    """Return what code prints that is run in one step of the page's loop."""
+    """Return the output of code that runs in one step of the page's loop."""
     indented = "\n".join(f"    {line}" for line in code.splitlines())
     return python("-c", POOR.format(absent=absent, code=indented)).stdout
 

@@ -56,7 +56,7 @@ def altered(message: Message, **values: object) -> Message:
 
 
 def said(envelope: Envelope) -> list[tuple[type[object], object]] | str:
-    """Return what a receiver reads from a frame, or the reason for which it cannot."""
+    """Return the message that a receiver reads from a frame, or the reason for its failure."""
     try:
         return [(type(value), value) for value in envelope.message().fields()]
     except FrameError as error:

@@ -29,20 +29,17 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.nodes.departures import ANNOUNCEMENT, CONFIRMATION, Departures, Leaving
+from veilring.nodes.inquiry import Inquiry, StandingReport, StandingRequest, encode_standing
 from veilring.nodes.journal import Observer
 from veilring.nodes.party import Parties, Standing
 from veilring.nodes.session import (
     SESSION_SECONDS,
     Abort,
-    Inquiry,
     Open,
     Session,
     SessionLimits,
     SessionTimeLimit,
-    StandingReport,
-    StandingRequest,
     abort_notice,
-    encode_standing,
     public_error,
 )
 from veilring.randomness import Streams

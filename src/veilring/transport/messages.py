@@ -317,14 +317,14 @@ class KnownFrames:
         self._bytes = 0
 
     def encode(self, session: bytes, message: Message) -> bytes:
-        """Return what `encode` returns."""
+        """Return the frame of a message, and remember it."""
         frame = encode(session, message)
         if is_constant(message):
             self._keep(Envelope(session, message.kind, frame, message), frame)
         return frame
 
     def open(self, frame: bytes) -> Envelope:
-        """Return what `open_frame` returns, the same for equal frames."""
+        """Return the envelope of a frame, the same one for equal frames."""
         return self._known.get(frame) or self._keep(open_frame(frame), frame)
 
     def _keep(self, envelope: Envelope, frame: bytes) -> Envelope:
