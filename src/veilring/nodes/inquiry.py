@@ -1,6 +1,6 @@
 """The inquiry after a session that takes too long: each peer is asked for its state.
 
-The answers tell which party the others wait for; see `veilring.nodes.party`.
+The answers name the party that the others wait for; see `veilring.nodes.party`.
 """
 
 import asyncio
