@@ -25,7 +25,8 @@ from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.system import DataOwner, public_radius
+from veilring.protocols.radius.neighbourhood import public_radius
+from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.system import PARTIES, System
 
 MADE_ON: Final = ("wine", "digits", "glass", "banana", "australian", "mushroom")

@@ -22,8 +22,8 @@ from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.promise import Forecast
 from veilring.protocols.radius.messages import LabelRequest
+from veilring.protocols.radius.neighbourhood import public_k
 from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within
-from veilring.protocols.radius.system import public_k
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, walk_loss
 from veilring.protocols.treewalk.plan import LookupPlan, response_cost, walk_cost
 

@@ -16,13 +16,13 @@ from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import GaussianDP
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
 from veilring.protocols.promise import batch_sizes, in_batches
-from veilring.protocols.radius.system import (
-    OwnerSetup,
+from veilring.protocols.radius.neighbourhood import (
     public_k,
     public_radius,
     radius_among,
     radius_share,
 )
+from veilring.protocols.radius.system import OwnerSetup
 
 FEATURES, ROWS = 5, 400
 FACTS = vr.Facts(parties=3, features=FEATURES, classes=2, rows=ROWS)

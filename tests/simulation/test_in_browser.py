@@ -42,7 +42,7 @@ async def page():
 asyncio.run(page())
 """
 SYSTEMS: Final = (
-    *("vr.PrivateKNN()", "vr.RankSearch(k=5)"),
+    *("vr.PrivateKNN()", "vr.RankSearch(k=5)", "vr.NoisyVotes(epsilon=1.0)"),
     *("vr.Release(epsilon=1.0)", "vr.LDPBayes(epsilon=1.0)"),
 )
 RUN: Final = """
@@ -70,10 +70,11 @@ def in_browser(code: str, absent: Collection[str]) -> str:
 
 @pytest.mark.slow
 def test_a_seeded_run_in_a_browser_has_the_same_transcript() -> None:
-    """Private kNN, rank search, a release and LDP need no thread, process, TLS or database."""
+    """The systems of parties and of LDP clients need no thread, process, TLS or database."""
     train, test = vr.load("iris").split(test_share=0.1, seed=1)
     parts = train.partition(4, seed=1)
-    systems = vr.PrivateKNN(), vr.RankSearch(k=5), vr.Release(epsilon=1.0), vr.LDPBayes(epsilon=1.0)
+    ring = vr.PrivateKNN(), vr.RankSearch(k=5), vr.NoisyVotes(epsilon=1.0)
+    systems = *ring, vr.Release(epsilon=1.0), vr.LDPBayes(epsilon=1.0)
     expected = [vr.run(each, parts, test, seed=1).transcript for each in systems for _ in range(2)]
     assert in_browser(RUN.format(systems=", ".join(SYSTEMS)), BARE).split() == expected
 

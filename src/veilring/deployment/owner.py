@@ -33,8 +33,9 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.messages import LabelRequest, OwnerRules
+from veilring.protocols.radius.neighbourhood import Radius
 from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, request_labels
-from veilring.protocols.radius.system import DataOwner, Radius
+from veilring.protocols.radius.system import DataOwner
 
 _log = logging.getLogger("veilring.owner")
 _analyst_log = logging.getLogger("veilring.analyst")

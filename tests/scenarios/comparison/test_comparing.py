@@ -20,7 +20,8 @@ from veilring.protocols.prediction.algorithm.directions import tau_share
 from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.radius.messages import label_cost
-from veilring.protocols.radius.system import DataOwner, OwnerSetup, public_radius, radius_share
+from veilring.protocols.radius.neighbourhood import public_radius, radius_share
+from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.registry import find_system
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.algorithm.topk import rounds_for

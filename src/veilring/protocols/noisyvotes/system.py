@@ -50,7 +50,7 @@ from veilring.protocols.promise import (
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.algorithm.nearest import BudgetParts
-from veilring.protocols.radius.system import NearVotes, public_k, radius_among
+from veilring.protocols.radius.neighbourhood import NearVotes, public_k, radius_among
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, Scored
 
