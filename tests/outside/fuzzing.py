@@ -20,6 +20,7 @@ from typing import Final
 
 import atheris
 import numpy as np
+from tests.protocols.test_served import played
 from typer.testing import CliRunner
 
 with atheris.instrument_imports(include=["veilring"]):
@@ -35,13 +36,17 @@ with atheris.instrument_imports(include=["veilring"]):
     from veilring.protocols.release.model import load_model
     from veilring.scenarios import scenario_names, scenario_text
     from veilring.scenarios.schema import load_experiment
+    from veilring.simulation import simulate
+    from veilring.testing.auditing.findings import AuditedSystem
     from veilring.transport import frames, handshake, messages
     from veilring.transport.roster import Roster, read_identity
 
-for _name in system_names():
-    find_system(_name)  # whose messages are then known
-
+SYSTEMS: Final = tuple(map(find_system, system_names()))  # their messages are then known
+KINDS: Final = sorted(messages._KINDS)  # noqa: SLF001  (the only list of all kinds)
 INPUT_BYTES_MAX: Final = 1 << 14
+# A MessagePack array whose length is in its first byte has up to 15, session and kind among them.
+FIELDS_MAX: Final = 14
+SESSION: Final = bytes(messages.SESSION_BYTES)
 Parse = Callable[[bytes], object]
 
 
@@ -54,10 +59,16 @@ def read_frame(data: bytes) -> None:
 
 def read_message(data: bytes) -> None:
     """Read a message of a kind that the first byte chooses, with any number of any fields."""
-    kinds = sorted(messages._KINDS)  # noqa: SLF001  (the only list of all kinds)
-    kind, count = kinds[data[0] % len(kinds)], data[1] % 13
-    head = frames.pack((bytes(16), kind))[1:]
+    kind, count = KINDS[data[0] % len(KINDS)], data[1] % FIELDS_MAX
+    head = frames.pack((SESSION, kind))[1:]
     messages.decode(bytes([0x92 + count]) + head + data[2:])
+
+
+def read_greeting(data: bytes) -> None:
+    """Read a greeting, and how its sender describes itself."""
+    greeting = handshake.read_greeting(data)
+    if isinstance(greeting, handshake.Hello | handshake.Welcome):
+        handshake.About.read(greeting.about)
 
 
 def read_report(data: bytes) -> None:
@@ -83,7 +94,7 @@ def from_file(parse: Callable[[Path], object], suffix: str) -> Parse:
 PARSERS: Final[Mapping[str, Parse]] = {
     "frames": read_frame,
     "messages": read_message,
-    "greetings": handshake.read_greeting,
+    "greetings": read_greeting,
     "identities": read_identity,
     "rosters": from_file(Roster.load, ".toml"),
     "configurations": from_file(load_config, ".toml"),
@@ -96,6 +107,25 @@ PARSERS: Final[Mapping[str, Parse]] = {
     "reports": read_report,
 }
 """Each parser by the name of what it reads."""
+
+
+def sent() -> Iterator[messages.Message]:
+    """Yield the messages of a short run of each system."""
+    for system in (each() for each in SYSTEMS):
+        example = system.example(parties=3)
+        setup = AuditedSystem(system, example).setup()
+        watched = played(setup, example.queries, runtime="simulated", seed=1, watch=setup.parties)
+        for view in simulate(watched).views.values():
+            yield from (seen.message for seen in view.sent)
+
+
+def greetings() -> Iterator[messages.Message]:
+    """Yield each kind of greeting."""
+    about = handshake.About.of_terms({"k": "5"}).at(1.0).text
+    version, roster = handshake.PROTOCOL_VERSION, bytes(32)
+    yield handshake.Hello(version=version, roster=roster, sender="ann", receiver="bob", about=about)
+    yield handshake.Welcome(about=about)
+    yield handshake.Refuse(reason="it is late", again=True)
 
 
 def seeds(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -118,6 +148,12 @@ def seeds(folder: Path) -> Iterator[tuple[str, bytes]]:
     report = dap.Report(metadata, b"public", share, share)
     for number, encoded in enumerate((configs, *(e.encode() for e in (report, plaintext, share)))):
         yield "reports", bytes([number]) + encoded
+    for message in {each.kind: each for each in sent()}.values():
+        head = len(frames.pack((SESSION, message.kind)))
+        number, fields = KINDS.index(message.kind), messages.encode(SESSION, message)[head:]
+        yield "messages", bytes([number, len(message.fields())]) + fields
+    for greeting in greetings():
+        yield "greetings", messages.encode(SESSION, greeting)
     yield "frames", frames.pack({"a": [1, 2.5, None, True, b"c"], "d": np.arange(6).reshape(2, 3)})
 
 
