@@ -20,10 +20,11 @@ from typing import Final
 
 import atheris
 import numpy as np
-from tests.protocols.test_served import played
 from typer.testing import CliRunner
 
 with atheris.instrument_imports(include=["veilring"]):
+    from tests.protocols.test_served import played
+
     from veilring.cli.app import app
     from veilring.data.csv import read_cells
     from veilring.data.schema import read_schema
