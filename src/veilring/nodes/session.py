@@ -166,6 +166,7 @@ class Session(Party):
                 f"{endpoint.name} is not among the parties of its own session", field="parties"
             )
         self._endpoint = endpoint
+        self._loop = asyncio.get_running_loop()  # a system call, which no message has to repeat
         self.error: VeilringError | None = None
         self._is_troubled = False  # whether it has an error, or lost a peer
         self._arrivals: deque[_Inbox] | None = None  # once the role receives from anybody
@@ -219,7 +220,7 @@ class Session(Party):
             self._check(to)
         frame = frame or self._endpoint.encode(self.session, message)
         if self._observers:
-            if asyncio.current_task() is not self._task:
+            if asyncio.current_task(self._loop) is not self._task:
                 self._note_another_task()
             channel, number = (self.me, to), self._round
             for observe in self._observers:
@@ -265,7 +266,7 @@ class Session(Party):
         if inbox.arrival is not None:
             raise _already_awaited(sender)
         inbox.type, inbox.due = message_type, due
-        arrival: asyncio.Future[None] = asyncio.Future()
+        arrival: asyncio.Future[None] = asyncio.Future(loop=self._loop)
         inbox.arrival = arrival
         return arrival
 
@@ -383,7 +384,7 @@ class Session(Party):
 
     def _note_another_task(self) -> None:
         if self._task is None:
-            self._task = asyncio.current_task()
+            self._task = asyncio.current_task(self._loop)
         else:
             self._is_concurrent = True
 
