@@ -254,11 +254,11 @@ class Record:
         meter: The count.
     """
 
-    __slots__ = ("_channels", "_count", "meter")
+    __slots__ = ("_channels", "_order", "meter")
 
     def __init__(self, party: str) -> None:
         self.meter = Meter(party)
-        self._count = self.meter.order.append
+        self._order = self.meter.order
         self._channels: dict[Channel, _Passing] = {}
 
     def __call__(self, channel: Channel, number: int, message: Message, frame: bytes) -> None:
@@ -267,12 +267,10 @@ class Record:
         size, of = len(frame), type(message)
         if size != passing.size or number != passing.round or of is not passing.type:
             passing.size, passing.round, passing.type = size, number, of
-            passing.prefix = prefix(frame)
             passing.alike = self.meter.alike(channel, number, of.kind, frame_size(frame))
-        self._count(passing.alike)
+        self._order.append(passing.alike)
         waiting = passing.waiting
-        waiting += passing.prefix
-        waiting += frame
+        waiting += prefix(frame) + frame
         if len(waiting) >= _HASHED_AT_ONCE_BYTES:
             passing.hashed()
 
@@ -286,13 +284,12 @@ class Record:
 class _Passing:
     """A channel in a record: its hash, the frames that this lacks, and facts of the latest one."""
 
-    __slots__ = ("alike", "hash", "prefix", "round", "size", "type", "waiting")
+    __slots__ = ("alike", "hash", "round", "size", "type", "waiting")
 
     def __init__(self) -> None:
         self.waiting = bytearray()
         self.hash: hashlib._Hash | None = None  # most channels pass a few small frames
-        self.type, self.round, self.size = Message, SETUP_ROUND, 0
-        self.prefix, self.alike = b"", 0
+        self.type, self.round, self.size, self.alike = Message, SETUP_ROUND, 0, 0
 
     def hashed(self) -> "hashlib._Hash":
         self.hash = self.hash or hashlib.sha256()

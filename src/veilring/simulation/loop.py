@@ -170,7 +170,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._limits: list[asyncio.TimerHandle] = []
         self.turns = 0
         """The number of times that the loop ran what was ready."""
-        self._turns_before = 0  # until the last event
+        self._turns_max = STEPS_MAX  # until the next event
         self._events, self._events_max = 0, EVENTS_MAX  # at this instant
         self._thread = threading.get_ident()
         super().__init__()
@@ -202,10 +202,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self._release()
             else:
                 self._step(due)
-            self._turns_before = self.turns
+            self._turns_max = self.turns + STEPS_MAX
         self.turns += 1
-        if self.turns - self._turns_before > STEPS_MAX:
-            self._turns_before = self.turns  # so that the tasks can still be cancelled
+        if self.turns > self._turns_max:
+            self._turns_max = self.turns + STEPS_MAX  # so that the tasks can still be cancelled
             steps = f"{STEPS_MAX:,} steps at {self.time():g} s, and no event"
             raise _endless(steps, _tasks_of(ready))
         if self._events > self._events_max:

@@ -39,6 +39,8 @@ _KNOWN_BYTES_MAX: Final = 32 * FRAME_BYTES_MAX
 # Types of values that nobody can change, and that a frame carries as they are.
 _CONSTANTS: Final = frozenset({bool, int, float, str, bytes})
 
+_TEXTS: Final = (str, bytes)  # a union is made anew by each `str | bytes`
+
 _KINDS: dict[str, type["Message"]] = {}
 
 
@@ -196,16 +198,20 @@ def encode(session: bytes, message: Message) -> bytes:
     Raises:
         FrameError: If a field has no encoding, or texts, bytes and arrays do not fit a frame.
     """
-    fields = message.fields()
+    return _encode(session, message.kind, message.fields())
+
+
+def _encode(session: bytes, kind: str, fields: tuple[WireValue, ...]) -> bytes:
     # before a frame of any size is built
     size = SESSION_BYTES
     for field in fields:  # at least
         if isinstance(field, np.ndarray):
             size += field.nbytes
-        elif isinstance(field, str | bytes):
+        elif isinstance(field, _TEXTS):
             size += len(field)
-    check_size(size, message.kind)
-    return pack((session, message.kind, *fields))
+    if size > FRAME_BYTES_MAX:
+        check_size(size, kind)
+    return pack((session, kind, *fields))
 
 
 class Envelope:
@@ -318,9 +324,10 @@ class KnownFrames:
 
     def encode(self, session: bytes, message: Message) -> bytes:
         """Return the frame of a message, and remember it."""
-        frame = encode(session, message)
+        kind = message.kind
+        frame = _encode(session, kind, message.fields())
         if is_constant(message):
-            self._keep(Envelope(session, message.kind, frame, message), frame)
+            self._keep(Envelope(session, kind, frame, message), frame)
         return frame
 
     def open(self, frame: bytes) -> Envelope:
