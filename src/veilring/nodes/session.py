@@ -99,6 +99,8 @@ class Open(Message, kind="session.open"):
 
 
 _NEWS: Final[frozenset[type[Message]]] = frozenset({Abort, Open})
+_arrived: Final = count()
+"""Numbers all messages of all sessions of this process, in order of arrival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,7 @@ class Session(Party):
         self._inboxes: dict[str, _Inbox] = {}
         self._sent: dict[str, int] = {}
         self._blocked: dict[str, int] = {}
-        self._anybody: list[_Anybody] = []
-        self._arrived = count()
+        self._anybody: tuple[_Anybody, ...] = ()
         self._refusals: dict[str, int] = {}  # by peer, since a message was sent or received
 
     @property
@@ -232,7 +233,7 @@ class Session(Party):
     def _count(self, to: str, message: Message) -> None:
         """Count a message that was sent."""
         self._sent[to] = self._sent.get(to, 0) + (type(message) is not Open)
-        if self._refusals:
+        if self._is_troubled:
             self._refusals.clear()
 
     async def _send(self, to: str, frame: bytes) -> None:
@@ -305,11 +306,11 @@ class Session(Party):
         while (place := self._first(queue, among)) is None:
             self._check_any(among, needed)
             anybody = _Anybody(among, allowed)
-            self._anybody.append(anybody)
+            self._anybody = (*self._anybody, anybody)
             try:
                 await anybody.arrival
             finally:
-                self._anybody.remove(anybody)
+                self._anybody = tuple([each for each in self._anybody if each is not anybody])
         inbox = queue[place]
         return inbox.sender, self._take(inbox, allowed)
 
@@ -331,7 +332,6 @@ class Session(Party):
     def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
         if self._is_troubled:
             self._check()
-        if self._refusals:
             self._refusals.clear()
         _, envelope, frame = inbox.unread.pop(0)
         inbox.unread_bytes -= len(frame)
@@ -432,7 +432,7 @@ class Session(Party):
                 return True
             if type(message) in _NEWS and self._heed(sender, message):
                 return True
-        fits = inbox.put(envelope, frame, next(self._arrived))
+        fits = inbox.put(envelope, frame, next(_arrived))
         if self._arrivals is not None:
             self._arrivals.append(inbox)
         if not fits:

@@ -128,6 +128,8 @@ class Inbox:
     the only one that can.
     """
 
+    __slots__ = ("_arrived", "_on_room", "_owner", "_waiting", "closed", "sink")
+
     def __init__(self, owner: str, on_room: Callable[[], None]) -> None:
         self._owner, self._on_room = owner, on_room
         self._arrived: deque[tuple[str, bytes | PeerLost]] = deque()
