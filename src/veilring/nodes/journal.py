@@ -33,9 +33,9 @@ The arguments are the channel, the round of this party, the message, and its fra
 crossed the wire. An observer must not change anything.
 """
 
-# Hashing a hundred bytes costs mostly the call: small frames are collected, but not so many that
-# those of a thousand parties leave the caches of a processor.
-_HASHED_AT_ONCE_BYTES: Final = 512
+# Hashing a hundred bytes costs mostly the call: this many frames are collected, if they are small.
+_HASHED_AT_ONCE: Final = 32
+_SMALL_BYTES: Final = 256
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
@@ -270,8 +270,8 @@ class Record:
             passing.alike = self.meter.alike(channel, number, of.kind, frame_size(frame))
         self._order.append(passing.alike)
         waiting = passing.waiting
-        waiting += prefix(frame) + frame
-        if len(waiting) >= _HASHED_AT_ONCE_BYTES:
+        waiting.append(frame)
+        if size > _SMALL_BYTES or len(waiting) == _HASHED_AT_ONCE:
             passing.hashed()
 
     def digests(self) -> dict[Channel, str]:
@@ -287,13 +287,14 @@ class _Passing:
     __slots__ = ("alike", "hash", "round", "size", "type", "waiting")
 
     def __init__(self) -> None:
-        self.waiting = bytearray()
+        self.waiting: list[bytes] = []
         self.hash: hashlib._Hash | None = None  # most channels pass a few small frames
         self.type, self.round, self.size, self.alike = Message, SETUP_ROUND, 0, 0
 
     def hashed(self) -> "hashlib._Hash":
         self.hash = self.hash or hashlib.sha256()
-        self.hash.update(self.waiting)
+        parts = [part for frame in self.waiting for part in (prefix(frame), frame)]
+        self.hash.update(b"".join(parts))
         self.waiting.clear()
         return self.hash
 
