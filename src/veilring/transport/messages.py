@@ -42,8 +42,6 @@ _CONSTANTS: Final = frozenset({bool, int, float, str, bytes})
 _TEXTS: Final = (str, bytes)  # a union is made anew by each `str | bytes`
 
 _KINDS: dict[str, type["Message"]] = {}
-_OF_CONSTANTS: Final = set[type["Message"]]()
-"""The classes none of whose valid messages can change, whose frames are read as equal ones."""
 
 
 class Message(BaseModel):
@@ -62,7 +60,7 @@ class Message(BaseModel):
         arbitrary_types_allowed=True,
         hide_input_in_errors=True,
     )
-    __slots__ = ("_was_validated",)
+    __slots__ = ("_is_constant",)
     kind: ClassVar[str]
     names: ClassVar[tuple[str, ...]]
     """The names of the fields in the order of their declaration."""
@@ -71,6 +69,8 @@ class Message(BaseModel):
 
     A validator may refuse such a field for its length only: the bytes of the others are not read.
     """
+    _has_constants: ClassVar[bool] = False
+    """Whether no value of a valid message can change, and its frame is read as an equal one."""
 
     def __init__(self, **fields: Any) -> None:
         """Refuse values that do not fit their fields."""
@@ -78,7 +78,7 @@ class Message(BaseModel):
             self.__pydantic_validator__.validate_python(fields, self_instance=self)
         except ValidationError as error:
             raise _mistake(self.kind, error) from None
-        _mark(self, True)
+        _mark(self, self._has_constants)
 
     def __init_subclass__(cls, *, kind: str, **config: Unpack[ConfigDict]) -> None:
         super().__init_subclass__(**config)
@@ -93,13 +93,12 @@ class Message(BaseModel):
     def __pydantic_init_subclass__(cls, **_config: object) -> None:
         cls.names = tuple(cls.model_fields)
         validators = cls.__pydantic_decorators__  # of its own may accept a value once, not twice
-        if all(map(_is_constant, cls.model_fields.values())) and not (
+        cls._has_constants = all(map(_is_constant, cls.model_fields.values())) and not (
             validators.field_validators
             or validators.model_validators
             or cls.__private_attributes__  # which no frame carries
             or any(getattr(cls, name) is not getattr(Message, name) for name in _MAKERS)
-        ):
-            _OF_CONSTANTS.add(cls)
+        )
 
     def fields(self) -> tuple[WireValue, ...]:
         """Return the values of all fields in the order of their declaration."""
@@ -116,7 +115,7 @@ class Message(BaseModel):
 
 # A class that has its own of these may make another message of the same values.
 _MAKERS: Final = ("__init__", "__new__", "model_post_init", "fields")
-_mark: Final[Callable[[Message, bool], None]] = vars(Message)["_was_validated"].__set__
+_mark: Final[Callable[[Message, bool], None]] = vars(Message)["_is_constant"].__set__
 
 
 def is_constant(message: Message) -> bool:
@@ -125,11 +124,8 @@ def is_constant(message: Message) -> bool:
     Such a message was validated, which copies with other values are not, and none of its values can
     change: a subclass of `bytes`, which pydantic accepts, may have attributes.
     """
-    return (
-        type(message) in _OF_CONSTANTS
-        and getattr(message, "_was_validated", False)
-        and _CONSTANTS.issuperset(map(type, message.__dict__.values()))
-    )
+    is_marked: bool = getattr(message, "_is_constant", False)
+    return is_marked and _CONSTANTS.issuperset(map(type, message.__dict__.values()))
 
 
 def _is_constant(field: FieldInfo) -> bool:
