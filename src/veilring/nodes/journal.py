@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
+from operator import add
 from typing import Final, NamedTuple, TypeVar
 
 from veilring.errors import ClusterError
@@ -293,8 +294,7 @@ class _Passing:
 
     def hashed(self) -> "hashlib._Hash":
         self.hash = self.hash or hashlib.sha256()
-        parts = [part for frame in self.waiting for part in (prefix(frame), frame)]
-        self.hash.update(b"".join(parts))
+        self.hash.update(b"".join(map(add, map(prefix, self.waiting), self.waiting)))
         self.waiting.clear()
         return self.hash
 
