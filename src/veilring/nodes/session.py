@@ -146,6 +146,7 @@ class Session(Party):
     was_aborted = is_late = False
     limit: "SessionTimeLimit | None" = None  # while the role plays
     role_task: asyncio.Task[object] | None = None  # likewise
+    loop: asyncio.AbstractEventLoop  # once the role plays: to ask for it takes a system call
     _rng: Generator | None = None
     _round = SETUP_ROUND
     _task: asyncio.Task[object] | None = None  # which sent the first message
@@ -168,7 +169,6 @@ class Session(Party):
                 f"{endpoint.name} is not among the parties of its own session", field="parties"
             )
         self._endpoint = endpoint
-        self._loop = asyncio.get_running_loop()  # a system call, which no message has to repeat
         self.error: VeilringError | None = None
         self._is_troubled = False  # whether it has an error, or lost a peer
         self._arrivals: deque[_Inbox] | None = None  # once the role receives from anybody
@@ -221,7 +221,7 @@ class Session(Party):
             self._check(to)
         frame = frame or self._endpoint.encode(self.session, message)
         if self._observers:
-            if asyncio.current_task(self._loop) is not self._task:
+            if asyncio.current_task(self.loop) is not self._task:
                 self._note_another_task()
             channel, number = (self.me, to), self._round
             for observe in self._observers:
@@ -267,7 +267,7 @@ class Session(Party):
         if inbox.arrival is not None:
             raise _already_awaited(sender)
         inbox.type, inbox.due = message_type, due
-        arrival: asyncio.Future[None] = asyncio.Future(loop=self._loop)
+        arrival: asyncio.Future[None] = asyncio.Future(loop=self.loop)
         inbox.arrival = arrival
         return arrival
 
@@ -384,7 +384,7 @@ class Session(Party):
 
     def _note_another_task(self) -> None:
         if self._task is None:
-            self._task = asyncio.current_task(self._loop)
+            self._task = asyncio.current_task(self.loop)
         else:
             self._is_concurrent = True
 
@@ -645,7 +645,7 @@ class SessionTimeLimit:
 
     def __enter__(self) -> None:
         session, seconds = self._session, self._seconds
-        loop = asyncio.get_running_loop()
+        loop = session.loop = asyncio.get_running_loop()
         if seconds is not None:
             self._timer = loop.call_at(loop.time() + seconds, session.expire, seconds)
         self._task = session.role_task = cast("asyncio.Task[object]", asyncio.current_task(loop))

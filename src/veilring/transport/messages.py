@@ -198,10 +198,7 @@ def encode(session: bytes, message: Message) -> bytes:
     Raises:
         FrameError: If a field has no encoding, or texts, bytes and arrays do not fit a frame.
     """
-    return _encode(session, message.kind, message.fields())
-
-
-def _encode(session: bytes, kind: str, fields: tuple[WireValue, ...]) -> bytes:
+    kind, fields = message.kind, message.fields()  # pydantic finds a kind slowly
     # before a frame of any size is built
     size = SESSION_BYTES
     for field in fields:  # at least
@@ -324,10 +321,9 @@ class KnownFrames:
 
     def encode(self, session: bytes, message: Message) -> bytes:
         """Return the frame of a message, and remember it."""
-        kind = message.kind
-        frame = _encode(session, kind, message.fields())
+        frame = encode(session, message)
         if is_constant(message):
-            self._keep(Envelope(session, kind, frame, message), frame)
+            self._keep(Envelope(session, message.kind, frame, message), frame)
         return frame
 
     def open(self, frame: bytes) -> Envelope:
