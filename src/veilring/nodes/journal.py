@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
+from operator import add
 from typing import Final, NamedTuple, TypeVar
 
 from veilring.errors import ClusterError
@@ -33,8 +34,9 @@ The arguments are the channel, the round of this party, the message, and its fra
 crossed the wire. An observer must not change anything.
 """
 
-# Hashing a hundred bytes costs mostly the call: small frames are collected.
-_HASHED_AT_ONCE_BYTES: Final = 4096
+# Hashing a hundred bytes costs mostly the call: this many frames are collected, if they are small.
+_HASHED_AT_ONCE: Final = 32
+_SMALL_BYTES: Final = 256
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
@@ -205,31 +207,29 @@ class Meter:
     """An observer that counts the messages of one party, and keeps their order; picklable."""
 
     party: str
-    _ends: dict[_End, int] = field(default_factory=dict)
-    """The number of each distinct end."""
+    _alike: dict[tuple[_End, int], int] = field(default_factory=dict)
+    """The number of each distinct end with a size of its frame, prefix included."""
     order: "array[int]" = field(default_factory=partial(array, "I"))
-    """The number of the end of each message, and the size of its frame."""
+    """That number for each message."""
 
     def __call__(self, channel: Channel, number: int, message: Message, frame: bytes) -> None:
         """Count a message."""
-        self.order.extend((self.end(channel, number, message.kind), frame_size(frame)))
+        self.order.append(self.alike(channel, number, message.kind, frame_size(frame)))
 
-    def end(self, channel: Channel, number: int, kind: str) -> int:
-        """Return the number of an end."""
-        return self._ends.setdefault((channel, number, kind), len(self._ends))
+    def alike(self, channel: Channel, number: int, kind: str, size: int) -> int:
+        """Return the number of the messages with this end and this size."""
+        return self._alike.setdefault(((channel, number, kind), size), len(self._alike))
 
     def totals(self) -> Iterator[tuple[_End, int, int]]:
-        """Yield each distinct end, with the number of messages and their bytes."""
-        totals = _Totals(self._ends)
-        for end, size in zip(self.passed(), self.order[1::2], strict=True):
-            totals.add(end, 1, size)
-        for end, (messages, size) in totals.items():
-            yield end, messages, size
+        """Yield each end, with the number of its messages of one size, and their bytes."""
+        counts = Counter(self.order)
+        for (end, size), number in self._alike.items():
+            yield end, counts[number], counts[number] * size
 
     def passed(self) -> list[_End]:
         """Return the ends of all messages in order."""
-        ends = list(self._ends)
-        return [ends[number] for number in self.order[::2]]
+        ends = [end for end, _ in self._alike]
+        return [ends[number] for number in self.order]
 
     def last_sent(self, counts: dict[str, int]) -> Iterator[tuple[str, int]]:
         """Yield the receiver and the size of the protocol's messages among the last to some peers.
@@ -237,10 +237,8 @@ class Meter:
         Args:
             counts: The number of last messages to each of them.
         """
-        left = dict(counts)
-        for ((sender, receiver), number, _), size in zip(
-            reversed(self.passed()), self.order[::-2], strict=True
-        ):
+        left, alike = dict(counts), list(self._alike)
+        for ((sender, receiver), number, _), size in map(alike.__getitem__, reversed(self.order)):
             if sender == self.party and left.get(receiver, 0) > 0:
                 left[receiver] -= 1
                 if number != SETUP_ROUND:
@@ -267,15 +265,14 @@ class Record:
     def __call__(self, channel: Channel, number: int, message: Message, frame: bytes) -> None:
         """Count a message, and add it to the hash of its channel."""
         passing = self._channels.get(channel) or self._channels.setdefault(channel, _Passing())
-        kind, head = message.kind, prefix(frame)
-        if kind != passing.kind or number != passing.round:
-            passing.kind, passing.round = kind, number
-            passing.end = self.meter.end(channel, number, kind)
-        self._order.extend((passing.end, len(head) + len(frame)))
+        size, of = len(frame), type(message)
+        if size != passing.size or number != passing.round or of is not passing.type:
+            passing.size, passing.round, passing.type = size, number, of
+            passing.alike = self.meter.alike(channel, number, of.kind, frame_size(frame))
+        self._order.append(passing.alike)
         waiting = passing.waiting
-        waiting += head
-        waiting += frame
-        if len(waiting) >= _HASHED_AT_ONCE_BYTES:
+        waiting.append(frame)
+        if size > _SMALL_BYTES or len(waiting) == _HASHED_AT_ONCE:
             passing.hashed()
 
     def digests(self) -> dict[Channel, str]:
@@ -286,18 +283,18 @@ class Record:
 
 
 class _Passing:
-    """A channel in a record: its hash, the frames that this lacks, and its latest end."""
+    """A channel in a record: its hash, the frames that this lacks, and facts of the latest one."""
 
-    __slots__ = ("end", "hash", "kind", "round", "waiting")
+    __slots__ = ("alike", "hash", "round", "size", "type", "waiting")
 
     def __init__(self) -> None:
-        self.waiting = bytearray()
+        self.waiting: list[bytes] = []
         self.hash: hashlib._Hash | None = None  # most channels pass a few small frames
-        self.kind, self.round, self.end = "", SETUP_ROUND, 0
+        self.type, self.round, self.size, self.alike = Message, SETUP_ROUND, 0, 0
 
     def hashed(self) -> "hashlib._Hash":
         self.hash = self.hash or hashlib.sha256()
-        self.hash.update(self.waiting)
+        self.hash.update(b"".join(map(add, map(prefix, self.waiting), self.waiting)))
         self.waiting.clear()
         return self.hash
 

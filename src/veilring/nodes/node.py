@@ -86,8 +86,8 @@ EARLY_TOTAL_BYTES_MAX: Final = 32 << 20
 EARLY_SECONDS: Final = 120.0
 DROPPED: Final = b""
 """Stands for all frames of a peer in a session for which there was no room. No frame is empty."""
-_OUTSIDE: Final = frozenset({StandingRequest.kind, StandingReport.kind, Leaving.kind})
-"""The kinds of messages that no session at this node takes."""
+_APART: Final = frozenset({StandingRequest.kind, StandingReport.kind, Leaving.kind, Abort.kind})
+"""The kinds of messages that are not, or not only, for a session at this node."""
 _log = logging.getLogger("veilring.node")
 
 
@@ -293,8 +293,7 @@ class Node:
             return
         try:
             envelope = self.endpoint.open(frame)
-            is_apart = self._inquiries or envelope.kind in _OUTSIDE
-            if is_apart and self._handled(sender, envelope):
+            if envelope.kind in _APART and self._handled(sender, envelope):
                 return
             session = self._sessions.get(envelope.session)
             if session is None and envelope.session not in self._ended:

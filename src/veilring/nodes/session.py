@@ -99,6 +99,8 @@ class Open(Message, kind="session.open"):
 
 
 _NEWS: Final[frozenset[type[Message]]] = frozenset({Abort, Open})
+_arrived: Final = count()
+"""Numbers all messages of all sessions of this process, in order of arrival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +143,14 @@ class Session(Party):
             it.
     """
 
-    error: VeilringError | None = None
     was_aborted = is_late = False
     limit: "SessionTimeLimit | None" = None  # while the role plays
     role_task: asyncio.Task[object] | None = None  # likewise
+    loop: asyncio.AbstractEventLoop  # once the role plays: to ask for it takes a system call
     _rng: Generator | None = None
     _round = SETUP_ROUND
     _task: asyncio.Task[object] | None = None  # which sent the first message
     _is_concurrent = False
-    _arrivals: "deque[_Inbox] | None" = None  # once the role receives from anybody
     _lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
     _stood: Standing | None = None
     _leaves_unread = _over = False
@@ -168,14 +169,16 @@ class Session(Party):
                 f"{endpoint.name} is not among the parties of its own session", field="parties"
             )
         self._endpoint = endpoint
+        self.error: VeilringError | None = None
+        self._is_troubled = False  # whether it has an error, or lost a peer
+        self._arrivals: deque[_Inbox] | None = None  # once the role receives from anybody
         self.me, self.session, self.parties = endpoint.name, session, parties
         self._make_rng = make_rng
         self._observers = tuple(observers)
         self._inboxes: dict[str, _Inbox] = {}
         self._sent: dict[str, int] = {}
         self._blocked: dict[str, int] = {}
-        self._anybody: list[_Anybody] = []
-        self._arrived = count()
+        self._anybody: tuple[_Anybody, ...] = ()
         self._refusals: dict[str, int] = {}  # by peer, since a message was sent or received
 
     @property
@@ -214,22 +217,23 @@ class Session(Party):
         """Show the observers a message before it is sent, and return its frame, if not given."""
         if to not in self._sent:
             self._require_peer("to", to)
-        if self.error is not None or self._lost:
+        if self._is_troubled:
             self._check(to)
         frame = frame or self._endpoint.encode(self.session, message)
         if self._observers:
-            self._compare_tasks()
+            if asyncio.current_task(self.loop) is not self._task:
+                self._note_another_task()
             channel, number = (self.me, to), self._round
             for observe in self._observers:
                 observe(channel, number, message, frame)
-        if message.kind == Open.kind:
+        if type(message) is Open:
             self._has_opened = True  # and is no message of the role
         return frame
 
     def _count(self, to: str, message: Message) -> None:
         """Count a message that was sent."""
-        self._sent[to] = self._sent.get(to, 0) + (message.kind != Open.kind)
-        if self._refusals:
+        self._sent[to] = self._sent.get(to, 0) + (type(message) is not Open)
+        if self._is_troubled:
             self._refusals.clear()
 
     async def _send(self, to: str, frame: bytes) -> None:
@@ -243,31 +247,40 @@ class Session(Party):
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         inbox = self._inboxes.get(sender) or self._inbox(sender)
-        if not inbox.unread:
-            await self._arrival(inbox, message_type, due)
-        return self._take(inbox, (message_type,))
-
-    async def _arrival(self, inbox: "_Inbox", message_type: type[Message], due: int | None) -> None:
-        sender = inbox.sender
         while not inbox.unread:
-            if self.error is not None or self._lost:
-                self._check(sender)
-            if self._anybody and any(sender in each.among for each in self._anybody):
-                raise _already_awaited(sender)
-            if inbox.arrival is not None:
-                raise _already_awaited(sender)
-            inbox.type, inbox.due = message_type, due
-            inbox.arrival = asyncio.Future()
+            arrival = self._await(inbox, message_type, due)
             try:
-                await inbox.arrival
+                await arrival
             finally:
                 inbox.arrival = None
+        return self._take(inbox, (message_type,))
+
+    def _await(
+        self, inbox: "_Inbox", message_type: type[Message], due: int | None
+    ) -> asyncio.Future[None]:
+        """Return the arrival of a message in an empty inbox, which has to forget it afterwards."""
+        sender = inbox.sender
+        if self._is_troubled:
+            self._check(sender)
+        if self._anybody and any(sender in each.among for each in self._anybody):
+            raise _already_awaited(sender)
+        if inbox.arrival is not None:
+            raise _already_awaited(sender)
+        inbox.type, inbox.due = message_type, due
+        arrival: asyncio.Future[None] = asyncio.Future(loop=self.loop)
+        inbox.arrival = arrival
+        return arrival
 
     @override
     async def receive_joined(self, message_type: type[_M], *, sender: str) -> Sequence[_M]:
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         inbox.joins = message_type.kind
-        await self._arrival(inbox, message_type, None)
+        while not inbox.unread:
+            arrival = self._await(inbox, message_type, None)
+            try:
+                await arrival
+            finally:
+                inbox.arrival = None
         count = inbox.count_joined()
         if self._observers or self._arrivals is not None or not count:  # each message by itself
             return [self._take(inbox, (message_type,)) for _ in range(max(1, count))]
@@ -293,11 +306,11 @@ class Session(Party):
         while (place := self._first(queue, among)) is None:
             self._check_any(among, needed)
             anybody = _Anybody(among, allowed)
-            self._anybody.append(anybody)
+            self._anybody = (*self._anybody, anybody)
             try:
                 await anybody.arrival
             finally:
-                self._anybody.remove(anybody)
+                self._anybody = tuple([each for each in self._anybody if each is not anybody])
         inbox = queue[place]
         return inbox.sender, self._take(inbox, allowed)
 
@@ -317,9 +330,8 @@ class Session(Party):
         )
 
     def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
-        if self.error is not None:
+        if self._is_troubled:
             self._check()
-        if self._refusals:
             self._refusals.clear()
         _, envelope, frame = inbox.unread.pop(0)
         inbox.unread_bytes -= len(frame)
@@ -370,10 +382,11 @@ class Session(Party):
         self.lose(peer, PeerGivenUp(peer))
         self._inbox(peer).forget()
 
-    def _compare_tasks(self) -> None:
-        task = asyncio.current_task()
-        self._task = self._task or task
-        self._is_concurrent = self._is_concurrent or task is not self._task
+    def _note_another_task(self) -> None:
+        if self._task is None:
+            self._task = asyncio.current_task(self.loop)
+        else:
+            self._is_concurrent = True
 
     def _inbox(self, sender: str) -> "_Inbox":
         self._require_peer("sender", sender)
@@ -408,7 +421,7 @@ class Session(Party):
         inbox = self._inboxes.get(sender)
         if inbox is None and sender not in self.parties.positions:
             return False
-        if self.error is not None or (self._lost and sender in self._lost):
+        if self._is_troubled and (self.error is not None or sender in (self._lost or ())):
             return True  # the role has yet to notice the error, or continues without the peer
         inbox = inbox or self._inbox(sender)
         if envelope.kind != inbox.joins:  # otherwise it is decoded when it is received
@@ -419,7 +432,7 @@ class Session(Party):
                 return True
             if type(message) in _NEWS and self._heed(sender, message):
                 return True
-        fits = inbox.put(envelope, frame, next(self._arrived))
+        fits = inbox.put(envelope, frame, next(_arrived))
         if self._arrivals is not None:
             self._arrivals.append(inbox)
         if not fits:
@@ -454,6 +467,7 @@ class Session(Party):
             self.fail(error)
             return
         self._lost.setdefault(peer, error)
+        self._is_troubled = True
         if peer in self._inboxes:
             self._inboxes[peer].wake()
         self._wake_anybody(peer)
@@ -462,7 +476,7 @@ class Session(Party):
         """End the session with an error unless it has one, and return the first error."""
         if self.error is None:
             self._stood = self.standing()
-            self.error = error
+            self.error, self._is_troubled = error, True
             for inbox in self._inboxes.values():
                 inbox.wake()
             for each in self._anybody:
@@ -631,7 +645,7 @@ class SessionTimeLimit:
 
     def __enter__(self) -> None:
         session, seconds = self._session, self._seconds
-        loop = asyncio.get_running_loop()
+        loop = session.loop = asyncio.get_running_loop()
         if seconds is not None:
             self._timer = loop.call_at(loop.time() + seconds, session.expire, seconds)
         self._task = session.role_task = cast("asyncio.Task[object]", asyncio.current_task(loop))

@@ -292,10 +292,9 @@ class Link:
         "_bandwidth",
         "_conditions",
         "_connection",
+        "_delays",
         "_environment",
         "_generator",
-        "_jitter",
-        "_latency",
         "_leaving",
         "_left_arrival",
         "_own",
@@ -318,8 +317,8 @@ class Link:
         self._bandwidth = model.bandwidth_bytes_per_second
         self._generator = generator
         self._own: Generator | None = None
-        self._latency = model.latency.sampler(self._stream)
-        self._jitter = model.jitter.sampler(self._stream)
+        parts = (model.latency, model.jitter)
+        self._delays = tuple([each.sampler(self._stream) for each in parts if each is not _NO_TIME])
         self.departure_seconds = self._arrival_seconds = -math.inf
         # When messages before the latest one depart and arrive; None if they have left: an empty
         # deque takes much room. Some that have left are still here.
@@ -358,7 +357,7 @@ class Link:
             departure = max(last, departure)
         elif self._conditions is None:
             departure = start + size_bytes / self._bandwidth
-            arrival = departure + self._latency() + self._jitter()
+            arrival = self._delayed(departure)
         else:
             _, departure, arrival = self._transmit(start, size_bytes)
         arrival = max(arrival, self._arrival_seconds)
@@ -390,13 +389,18 @@ class Link:
         if self._connection is not None:
             self._connection.reset()
 
+    def _delayed(self, departure: float) -> float:
+        for delay in self._delays:
+            departure += delay()
+        return departure
+
     def _transmit(self, start: float, size_bytes: float) -> tuple[float, float, float]:
         """Return the start, departure and arrival of bytes that wait for no others."""
         if self._conditions is None:
             departure = start + size_bytes / self._bandwidth
-            return start, departure, departure + self._latency() + self._jitter()
+            return start, departure, self._delayed(departure)
         start = self._conditions.resume(start)
         slowdown, extra = self._conditions.burden(start)
         departure = start + slowdown * size_bytes / self._bandwidth
-        arrival = departure + self._latency() + self._jitter() + extra
+        arrival = self._delayed(departure) + extra
         return start, departure, self._conditions.resume(arrival)

@@ -168,17 +168,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.future_numbers = itertools.count(1)
         self._releases: list[Callable[[], bool]] = []
         self._limits: list[asyncio.TimerHandle] = []
+        self._next_limit = math.inf
         self.turns = 0
         """The number of times that the loop ran what was ready."""
-        self._turns_before = 0  # until the last event
+        self._turns_max = STEPS_MAX  # until the next event
         self._events, self._events_max = 0, EVENTS_MAX  # at this instant
         self._thread = threading.get_ident()
         super().__init__()
 
     def _step(self, due: float) -> None:
         environment = self.environment
-        while self._limits and self._limits[0].when() < due:
+        while self._next_limit < due:
             limit = heapq.heappop(self._limits)
+            self._next_limit = self._limits[0].when() if self._limits else math.inf
             self.call_at(limit.when(), _reach, limit)
             due = environment.peek()
         self._events = self._events + 1 if due == environment._now else 0  # noqa: SLF001  (`now` is slower)
@@ -202,10 +204,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self._release()
             else:
                 self._step(due)
-            self._turns_before = self.turns
+            self._turns_max = self.turns + STEPS_MAX
         self.turns += 1
-        if self.turns - self._turns_before > STEPS_MAX:
-            self._turns_before = self.turns  # so that the tasks can still be cancelled
+        if self.turns > self._turns_max:
+            self._turns_max = self.turns + STEPS_MAX  # so that the tasks can still be cancelled
             steps = f"{STEPS_MAX:,} steps at {self.time():g} s, and no event"
             raise _endless(steps, _tasks_of(ready))
         if self._events > self._events_max:
@@ -324,6 +326,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Call `callback` after some simulated seconds, unless there is a deadlock before."""
         limit = asyncio.TimerHandle(self.time() + seconds, callback, (), self)
         heapq.heappush(self._limits, limit)
+        self._next_limit = self._limits[0].when()
         return limit
 
     def _check_instant(self, tasks: Sequence[asyncio.Task[Any]]) -> None:

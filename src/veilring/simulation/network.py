@@ -424,7 +424,8 @@ class Wire:
             links = self._routes.links(self._source, self._receiver.name)
             self._link, self._send, self._routes = links[0], self._routes.along(links), None
         self.frames += 1
-        arrival = self._send(frame_size(frame))
+        send = self._send
+        arrival = send(frame_size(frame))
         departure = self._link.departure_seconds
         arrive = functools.partial(self._arrive, sender, frame, departure, self.breaks)
         arrival.callbacks.append(arrive)
@@ -439,13 +440,14 @@ class Wire:
         _arrival: Event,
     ) -> None:
         inbox = self._receiver.inbox
+        sink = inbox.sink
         if departure > sender.crashed_seconds or breaks != self.breaks:
             self.release()
-        elif inbox.sink is None:
+        elif sink is None:
             inbox.put(self._source, frame)
         else:
             self.release()
-            inbox.sink(self._source, frame)
+            sink(self._source, frame)
 
     def release(self) -> None:
         """Make room for a frame, because one was read or lost."""

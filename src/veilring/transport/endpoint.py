@@ -128,6 +128,8 @@ class Inbox:
     the only one that can.
     """
 
+    __slots__ = ("_arrived", "_on_room", "_owner", "_waiting", "closed", "sink")
+
     def __init__(self, owner: str, on_room: Callable[[], None]) -> None:
         self._owner, self._on_room = owner, on_room
         self._arrived: deque[tuple[str, bytes | PeerLost]] = deque()
@@ -288,16 +290,21 @@ class MemoryEndpoint(InProcessEndpoint):
         self._handing_over = False
 
     @override
-    async def send(self, to: str, frame: bytes) -> None:
+    def send_now(self, to: str, frame: bytes) -> bool:
         if to == self.name:
             raise InputError("to", to, "another party of this network")
         receiver = self._network.endpoint(to)
         check_frame(frame)
         self.check_open(to)
-        while receiver.inbox.is_full:
-            await receiver.change()
-            self.check_open(to)
+        if receiver.inbox.is_full:
+            return False
         receiver.deliver(self.name, bytes(frame))
+        return True
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        while not self.send_now(to, frame):
+            await self._network.endpoint(to).change()
 
     async def change(self) -> None:
         """Wait until a frame is read, a peer is gone or this endpoint ends."""

@@ -39,6 +39,8 @@ _KNOWN_BYTES_MAX: Final = 32 * FRAME_BYTES_MAX
 # Types of values that nobody can change, and that a frame carries as they are.
 _CONSTANTS: Final = frozenset({bool, int, float, str, bytes})
 
+_TEXTS: Final = (str, bytes)  # a union is made anew by each `str | bytes`
+
 _KINDS: dict[str, type["Message"]] = {}
 
 
@@ -196,16 +198,17 @@ def encode(session: bytes, message: Message) -> bytes:
     Raises:
         FrameError: If a field has no encoding, or texts, bytes and arrays do not fit a frame.
     """
-    fields = message.fields()
+    kind, fields = message.kind, message.fields()  # pydantic finds a kind slowly
     # before a frame of any size is built
     size = SESSION_BYTES
     for field in fields:  # at least
         if isinstance(field, np.ndarray):
             size += field.nbytes
-        elif isinstance(field, str | bytes):
+        elif isinstance(field, _TEXTS):
             size += len(field)
-    check_size(size, message.kind)
-    return pack((session, message.kind, *fields))
+    if size > FRAME_BYTES_MAX:
+        check_size(size, kind)
+    return pack((session, kind, *fields))
 
 
 class Envelope:
