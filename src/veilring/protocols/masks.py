@@ -291,10 +291,13 @@ def derive_secret(
     """Return the secret of two parties of a session, of `KEY_BYTES`."""
     (me, private), (name, public) = own, peer
     ends = sorted([(me, private.public_key().public_bytes_raw()), (name, public)])
-    keys = tuple(key for _, key in ends)
-    secret = of_pair(keys, lambda: private.exchange(X25519PublicKey.from_public_bytes(public)))
-    info = digest_of_names(end for end, _ in ends) + digest_of(*keys)
-    return HKDF(SHA256(), KEY_BYTES, session, info).derive(secret)
+
+    def derive() -> bytes:
+        secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+        info = digest_of_names(end for end, _ in ends) + digest_of(*(key for _, key in ends))
+        return HKDF(SHA256(), KEY_BYTES, session, info).derive(secret)
+
+    return of_pair((session, *ends), derive)
 
 
 async def masked_sum(
