@@ -214,8 +214,6 @@ class LinkConditions:
         self._stalls = tuple(sorted(c for c in conditions if c.stalled))
         self._others = tuple(c for c in conditions if not c.stalled)
         self._met = met
-        self.start = min((condition.start for condition in conditions), default=math.inf)
-        """The time up to which the link has no condition."""
         self.end = max((condition.end for condition in conditions), default=0.0)
         """The time from which the link has no condition."""
 
@@ -394,12 +392,11 @@ class Link:
 
     def _transmit(self, start: float, size_bytes: float) -> tuple[float, float, float]:
         """Return the start, departure and arrival of bytes that wait for no others."""
-        latency, jitter, conditions = self._latency(), self._jitter(), self._conditions
-        departure = start + size_bytes / self._bandwidth
-        arrival = departure + latency + jitter
-        if conditions is None or arrival < conditions.start:
-            return start, departure, arrival
-        start = conditions.resume(start)
-        slowdown, extra = conditions.burden(start)
+        if self._conditions is None:
+            departure = start + size_bytes / self._bandwidth
+            return start, departure, departure + self._latency() + self._jitter()
+        start = self._conditions.resume(start)
+        slowdown, extra = self._conditions.burden(start)
         departure = start + slowdown * size_bytes / self._bandwidth
-        return start, departure, conditions.resume(departure + latency + jitter + extra)
+        arrival = departure + self._latency() + self._jitter() + extra
+        return start, departure, self._conditions.resume(arrival)
