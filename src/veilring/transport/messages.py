@@ -81,8 +81,8 @@ class Message(BaseModel):
             self.__pydantic_validator__.validate_python(fields, self_instance=self)
         except ValidationError as error:
             raise _mistake(self.kind, error) from None
-        values = tuple(self.__dict__.values())
-        is_fixed = self._has_constants and _CONSTANTS.issuperset(map(type, values))
+        values = tuple(self.__dict__.values()) if self._has_constants else None
+        is_fixed = values is not None and _CONSTANTS.issuperset(map(type, values))
         _keep(self, values if is_fixed else None)
 
     def __init_subclass__(cls, *, kind: str, **config: Unpack[ConfigDict]) -> None:
