@@ -233,8 +233,8 @@ class Node:
     def _still_lost(self) -> dict[str, PeerLost]:
         """Forget the loss of peers that have returned, and return the losses of the others."""
         if self._lost:
-            back = self._lost.keys() & set(self.endpoint.connected)
-            self._lost = {peer: lost for peer, lost in self._lost.items() if peer not in back}
+            for peer in self._lost.keys() & self.endpoint.connected:
+                del self._lost[peer]
         return self._lost
 
     def _end(self, name: bytes) -> None:
