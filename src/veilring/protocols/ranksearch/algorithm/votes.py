@@ -158,7 +158,7 @@ def own_votes(
     np.add.at(votes.counts.reshape(-1), at, counts.ravel().astype(np.uint64))
     if votes.weighted is not None:
         np.add.at(votes.weighted.reshape(-1), at, weighted.ravel())
-    if len(rows):
+    if len(rows) and found.tied.any():
         _count_tied(votes, queries, rows, found, weights)
     return votes
 
