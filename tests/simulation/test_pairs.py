@@ -1,10 +1,12 @@
 """A simulation computes once what both parties of a pair compute alike."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from veilring import simulation
 from veilring.nodes.cluster import Cluster
@@ -13,6 +15,7 @@ from veilring.nodes.runtimes import Simulated
 from veilring.nodes.runtimes.simulated import Compute
 from veilring.nodes.runtimes.tasks import Memory, Runtime
 from veilring.pairs import of_pair
+from veilring.protocols.masks import agree_secrets
 
 
 async def compute_alike(_: Party, *, computed: Counter[int], sizes: Sequence[int]) -> None:
@@ -59,3 +62,28 @@ def test_values_that_nobody_takes_are_few() -> None:
 def test_nothing_is_shared_outside_the_simulation() -> None:
     """Parties in memory compute for themselves: each could be alone in its process."""
     assert _computed(Memory(), 2, 32) == [2]
+
+
+async def agree(party: Party) -> Mapping[str, bytes]:
+    """Return the secrets with all peers."""
+    return await agree_secrets(party)
+
+
+def test_the_secret_of_two_keys_is_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four simulated parties derive six secrets, one for each pair."""
+    derived = Counter[str]()
+
+    def derive(*given: Any) -> HKDF:
+        derived["secrets"] += 1
+        return HKDF(*given)
+
+    monkeypatch.setattr("veilring.protocols.masks.HKDF", derive)
+
+    async def main() -> Mapping[str, Mapping[str, bytes]]:
+        async with Cluster("abcd", runtime=Simulated(), seed=0) as cluster:
+            return (await cluster.run(agree)).results
+
+    secrets = simulation.simulate(main())
+    pairs = [(one, other) for one in secrets for other in secrets[one]]
+    assert all(secrets[one][other] == secrets[other][one] for one, other in pairs)
+    assert len({secrets[one][other] for one, other in pairs}) == derived["secrets"] == 6

@@ -1,10 +1,11 @@
 """Frames that receivers in the same process do not read again."""
 
 import tracemalloc
+from typing import Annotated
 
 import numpy as np
 import pytest
-from pydantic import PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from veilring.errors import FrameError
 from veilring.transport.frames import CONTENT_BYTES_MAX, FRAME_BYTES_MAX, pack
@@ -26,6 +27,19 @@ class Plain(Message, kind="test.known.plain"):
 
     data: bytes
     number: float
+
+
+class Bounded(Message, kind="test.known.bounded"):
+    """A message of constants within bounds."""
+
+    data: Annotated[bytes, Field(min_length=1, max_length=2)]
+    number: Annotated[int, Field(ge=1, lt=9)]
+
+
+class Shouting(Message, kind="test.known.shouting"):
+    """A message with a value that its validation changes."""
+
+    said: Annotated[str, AfterValidator(str.upper)]
 
 
 class Doubling(Message, kind="test.known.doubling"):
@@ -63,9 +77,12 @@ def said(envelope: Envelope) -> list[tuple[type[object], object]] | str:
         return str(error)
 
 
-def test_a_constant_message_is_handed_on() -> None:
+@pytest.mark.parametrize(
+    "sent", [Plain(data=b"a", number=1), Bounded(data=b"a", number=1)], ids=["plain", "bounded"]
+)
+def test_a_constant_message_is_handed_on(sent: Message) -> None:
     """Its receivers have the sender's own message, which equals the one in its frame."""
-    frames, sent = KnownFrames(), Plain(data=b"a", number=1)
+    frames = KnownFrames()
     frame = frames.encode(SESSION, sent)
     assert frames.open(frame).message() is sent
     assert decode(frame)[1].fields() == sent.fields()
@@ -77,10 +94,26 @@ def test_a_constant_message_is_handed_on() -> None:
         Plain(data=Tagged(b"a"), number=1.0),
         Plain(data=np.bytes_(b"a"), number=1.0),
         altered(Plain(data=b"a", number=1.0), data=[b"a"]),
+        altered(Plain(data=b"a", number=1.0), number="a"),
+        altered(Bounded(data=b"a", number=1), data=b"abc"),
+        altered(Bounded(data=b"a", number=1), more=1),
+        Bounded(data=b"a", number=1).model_copy(update={"number": 9}),
+        Shouting(said="a"),
         Doubling(1),
         Pocketed(number=1),
     ],
-    ids=["subclass of bytes", "NumPy bytes", "altered", "own construction", "private attribute"],
+    ids=[
+        "subclass of bytes",
+        "NumPy bytes",
+        "altered",
+        "altered to another constant",
+        "altered beyond a bound",
+        "altered to have more",
+        "a copy beyond a bound",
+        "a value that is changed",
+        "own construction",
+        "private attribute",
+    ],
 )
 def test_a_message_with_more_than_its_frame_is_read(sent: Message) -> None:
     """Receivers have what its frame says, and nothing that passed beside it."""

@@ -82,8 +82,6 @@ class Cluster:
         self._streams = Streams(seed)
         self._runs = count()
         self._started = False
-        self._checked_role: object = None
-        self._checked: object = None  # how that role is called; most clusters play one many times
 
     def _by_party(self, own: Sequence[object] | None) -> dict[str, object]:
         if own is None:
@@ -195,10 +193,7 @@ class Cluster:
         calls = [(*public, *more) for more in only.values()]
         if len(only) < len(taking_part):
             calls.insert(0, tuple(public))
-        asked = (given, list(dict.fromkeys(calls)))
-        if role is not self._checked_role or asked != self._checked:
-            check_arguments(role, *asked[1], given=given, by=Cluster.play)
-            self._checked_role, self._checked = role, asked
+        check_arguments(role, *dict.fromkeys(calls), given=given, by=Cluster.play)
         session = self._streams.token(
             "session", next(self._runs) if run_number is None else run_number
         )

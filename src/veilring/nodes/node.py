@@ -44,7 +44,7 @@ from veilring.nodes.session import (
 )
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.messages import Envelope, encode
+from veilring.transport.messages import Envelope
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, loop_time
 
 _R = TypeVar("_R")
@@ -233,8 +233,8 @@ class Node:
     def _still_lost(self) -> dict[str, PeerLost]:
         """Forget the loss of peers that have returned, and return the losses of the others."""
         if self._lost:
-            back = self._lost.keys() & set(self.endpoint.connected)
-            self._lost = {peer: lost for peer, lost in self._lost.items() if peer not in back}
+            for peer in self._lost.keys() & self.endpoint.connected:
+                del self._lost[peer]
         return self._lost
 
     def _end(self, name: bytes) -> None:
@@ -255,7 +255,7 @@ class Node:
     ) -> SessionTimeout:
         """Ask all peers for their state, and return the error completed with the findings."""
         inquiry = self._inquiries[session.session] = Inquiry(session)
-        frame = encode(session.session, StandingRequest())
+        frame = self.endpoint.encode(session.session, StandingRequest())
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*(self._try_to_send(peer, frame) for peer in session.peers))
@@ -271,7 +271,7 @@ class Node:
         abort = abort_notice(session, cause)
         if abort is None:
             return
-        frame, until = encode(session.session, abort), loop_time() + ABORT_SECONDS
+        frame, until = self.endpoint.encode(session.session, abort), loop_time() + ABORT_SECONDS
         try:
             for peer in session.peers:
                 await self._try_to_send(peer, frame, until)
@@ -319,7 +319,7 @@ class Node:
         """Handle a frame of an inquiry or a departure; return whether it was one."""
         if envelope.kind == StandingRequest.kind:
             name = envelope.session
-            self._reply(sender, encode(name, encode_standing(self.standing(name))))
+            self._reply(sender, self.endpoint.encode(name, encode_standing(self.standing(name))))
             return True
         if envelope.kind == Leaving.kind:
             if isinstance(notice := envelope.message(), Leaving):

@@ -145,6 +145,22 @@ def check_arguments(
     Raises:
         InputError: If an argument does not fit; it names the role and the argument.
     """
+    try:
+        hash(role)
+    except TypeError:
+        check = _check.__wrapped__
+    else:
+        check = _check
+    check(role, tuple(map(tuple, calls)), given, by)
+
+
+@lru_cache(_ROLES_MAX)
+def _check(
+    role: Callable[..., Awaitable[Any]],
+    calls: tuple[tuple[str, ...], ...],
+    given: int,
+    by: Callable[..., Any],
+) -> None:
     taken = refuse_options(role, by)
     if taken is None:
         return

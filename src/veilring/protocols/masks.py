@@ -291,10 +291,13 @@ def derive_secret(
     """Return the secret of two parties of a session, of `KEY_BYTES`."""
     (me, private), (name, public) = own, peer
     ends = sorted([(me, private.public_key().public_bytes_raw()), (name, public)])
-    keys = tuple(key for _, key in ends)
-    secret = of_pair(keys, lambda: private.exchange(X25519PublicKey.from_public_bytes(public)))
-    info = digest_of_names(end for end, _ in ends) + digest_of(*keys)
-    return HKDF(SHA256(), KEY_BYTES, session, info).derive(secret)
+
+    def derive() -> bytes:
+        secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+        info = digest_of_names(end for end, _ in ends) + digest_of(*(key for _, key in ends))
+        return HKDF(SHA256(), KEY_BYTES, session, info).derive(secret)
+
+    return of_pair((session, *ends), derive)
 
 
 async def masked_sum(
@@ -375,9 +378,13 @@ def _parts(own: Sequence[Words]) -> list[list[tuple[int, Unsigned]]]:
     There is one part, unless the arrays are too large together; then each piece is a part.
     """
     flat = [as_words(array).ravel() for array in own]
-    if sum(words.nbytes for words in flat) <= CONTENT_BYTES_MAX:
+    if _fit_together(own):
         return [list(enumerate(flat))]
     return [[(place, piece)] for place, words in enumerate(flat) for piece in slices(words)]
+
+
+def _fit_together(arrays: Sequence[Words]) -> bool:
+    return sum([array.nbytes for array in arrays]) <= CONTENT_BYTES_MAX
 
 
 def slices(words: NDArray[_W]) -> list[NDArray[_W]]:
@@ -471,7 +478,7 @@ def masked_rounds(adder: str | None, own: Sequence[Words] = ()) -> int:
     Args:
         own: The arrays; by default they fit a frame.
     """
-    return _rounds(adder) * len(_parts(own))
+    return _rounds(adder) * (1 if _fit_together(own) else len(_parts(own)))
 
 
 def _rounds(adder: str | None) -> int:

@@ -231,12 +231,12 @@ class InProcessEndpoint(Endpoint):
     @property
     @override
     def peers(self) -> tuple[str, ...]:
-        return tuple(name for name in self._parties if name != self.name)
+        return tuple([name for name in self._parties if name != self.name])
 
     @property
     @override
     def connected(self) -> tuple[str, ...]:
-        return tuple(name for name in self.peers if name not in self.gone)
+        return tuple([name for name in self.peers if name not in self.gone])
 
     def check_open(self, to: str) -> None:
         """Refuse to send if the message could not arrive."""

@@ -6,6 +6,7 @@ parse or raise `FrameError`, never another error. A length is checked before the
 announces are stored, and decoded values take at most a few times the frame's own size.
 """
 
+import math
 import struct
 import threading
 from collections.abc import Iterator
@@ -51,7 +52,8 @@ _ARRAY_CODE: Final = 1  # our one MessagePack extension type
 _PIECE_BYTES: Final = 1 << 16  # a piece of this size justifies an object of its own
 _HARMLESS_BYTES: Final = CONTAINERS_MAX  # too small for more containers than are allowed
 _TIMESTAMP_AS_FLOAT: Final = 1  # one of msgpack's four ways to read its own extension
-_HEADER: Final = struct.Struct("<BB")
+_HEADERS: Final = tuple(struct.Struct(f"<BB{axes}I") for axes in range(ARRAY_DIMENSIONS_MAX + 1))
+"""The headers of arrays, by their number of axes: the code of the dtype, that number, the shape."""
 _PREFIX: Final = struct.Struct(">I")
 _read_length: Final = _PREFIX.unpack_from
 _CODES: Final = {np.dtype(name): code for code, name in enumerate(DTYPES)}
@@ -154,34 +156,31 @@ def _pack_array(value: object) -> msgpack.ExtType:
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{type(value).__name__} is not a data type")
-    is_ready = value.dtype in _CODES
-    array = value if is_ready else value.astype(value.dtype.newbyteorder("<"), copy=False)
-    code = _CODES.get(array.dtype)
-    if code is None or array.ndim > ARRAY_DIMENSIONS_MAX:
-        raise TypeError(f"an array of {value.dtype} with {value.ndim} axes is not allowed")
-    shape = struct.pack(f"<{array.ndim}I", *array.shape)
+    array, code = value, _CODES.get(value.dtype)
+    if code is None:
+        array = value.astype(value.dtype.newbyteorder("<"), copy=False)
+        code = _CODES.get(array.dtype)
+    axes = array.ndim
+    if code is None or axes > ARRAY_DIMENSIONS_MAX:
+        raise TypeError(f"an array of {value.dtype} with {axes} axes is not allowed")
     return msgpack.ExtType(
-        _ARRAY_CODE, _HEADER.pack(code, array.ndim) + shape + array.tobytes(order="C")
+        _ARRAY_CODE, _HEADERS[axes].pack(code, axes, *array.shape) + array.tobytes()
     )
 
 
-def _unpack_array(code: int, data: bytes) -> NDArray[np.generic]:
-    if code != _ARRAY_CODE or len(data) < _HEADER.size:
+def _unpack_array(extension: int, data: bytes) -> NDArray[np.generic]:
+    if extension != _ARRAY_CODE or len(data) < _HEADERS[0].size:
         raise FrameError("an unknown or truncated extension")
-    dtype_code, dimensions = _HEADER.unpack_from(data)
-    start = _HEADER.size + 4 * dimensions
-    if dtype_code >= len(_BY_CODE) or dimensions > ARRAY_DIMENSIONS_MAX or len(data) < start:
+    code, axes = data[0], data[1]
+    if code >= len(_BY_CODE) or axes > ARRAY_DIMENSIONS_MAX or len(data) < _HEADERS[axes].size:
         raise FrameError("an array with an unknown dtype or too many axes")
-    dtype = _BY_CODE[dtype_code]
-    shape = struct.unpack_from(f"<{dimensions}I", data, _HEADER.size)
-    items = 1
-    for length in shape:
-        items *= length
-    if items * dtype.itemsize != len(data) - start:
+    dtype, start = _BY_CODE[code], _HEADERS[axes].size
+    shape = _HEADERS[axes].unpack_from(data)[2:]
+    if math.prod(shape) * dtype.itemsize != len(data) - start:
         raise FrameError("an array whose bytes do not fill its shape")
     if dtype.kind == "b" and np.frombuffer(data, "|u1", offset=start).max(initial=0) > 1:
         raise FrameError("a boolean that is neither true nor false")
-    return np.frombuffer(data, dtype, offset=start).reshape(shape)
+    return np.ndarray(shape, dtype, data, start)
 
 
 class _PerThread(threading.local):

@@ -6,11 +6,12 @@ MessagePack list `[session, kind, field, field, …]`, with fields in the order 
 
 from collections.abc import Callable, Sequence
 from itertools import islice, takewhile
+from operator import is_
 from typing import Annotated, Any, ClassVar, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import override
@@ -38,6 +39,10 @@ _KNOWN_BYTES_MAX: Final = 32 * FRAME_BYTES_MAX
 
 # Types of values that nobody can change, and that a frame carries as they are.
 _CONSTANTS: Final = frozenset({bool, int, float, str, bytes})
+# Types of constraints that refuse a value or leave it as it is.
+_BOUNDS: Final = frozenset(
+    map(type, Field(ge=0, gt=0, le=0, lt=0, min_length=0, max_length=0).metadata)
+)
 
 _TEXTS: Final = (str, bytes)  # a union is made anew by each `str | bytes`
 
@@ -60,7 +65,7 @@ class Message(BaseModel):
         arbitrary_types_allowed=True,
         hide_input_in_errors=True,
     )
-    __slots__ = ("_is_constant",)
+    __slots__ = ("_constants",)
     kind: ClassVar[str]
     names: ClassVar[tuple[str, ...]]
     """The names of the fields in the order of their declaration."""
@@ -78,7 +83,9 @@ class Message(BaseModel):
             self.__pydantic_validator__.validate_python(fields, self_instance=self)
         except ValidationError as error:
             raise _mistake(self.kind, error) from None
-        _mark(self, self._has_constants)
+        values = tuple(self.__dict__.values()) if self._has_constants else None
+        is_fixed = values is not None and _CONSTANTS.issuperset(map(type, values))
+        _keep(self, values if is_fixed else None)
 
     def __init_subclass__(cls, *, kind: str, **config: Unpack[ConfigDict]) -> None:
         super().__init_subclass__(**config)
@@ -115,22 +122,26 @@ class Message(BaseModel):
 
 # A class that has its own of these may make another message of the same values.
 _MAKERS: Final = ("__init__", "__new__", "model_post_init", "fields")
-_mark: Final[Callable[[Message, bool], None]] = vars(Message)["_is_constant"].__set__
+_Values = tuple[Any, ...] | None
+_keep: Final[Callable[[Message, _Values], None]] = vars(Message)["_constants"].__set__
 
 
 def is_constant(message: Message) -> bool:
     """Return whether a reader of its frame may have the message itself instead.
 
-    Such a message was validated, which copies with other values are not, and none of its values can
-    change: a subclass of `bytes`, which pydantic accepts, may have attributes.
+    Its values are those that were validated, which values of copies and set attributes are not, and
+    none of them can change: a subclass of `bytes`, which pydantic accepts, may have attributes.
     """
-    is_marked: bool = getattr(message, "_is_constant", False)
-    return is_marked and _CONSTANTS.issuperset(map(type, message.__dict__.values()))
+    validated, values = getattr(message, "_constants", None), message.__dict__.values()
+    if validated is None or len(validated) != len(values):
+        return False
+    return all(map(is_, validated, values))
 
 
 def _is_constant(field: FieldInfo) -> bool:
     """Return whether any value that a field accepts is constant, and is accepted again as it is."""
-    return field.annotation in _CONSTANTS and field.is_required() and not field.metadata
+    is_only_bounded = _BOUNDS.issuperset(map(type, field.metadata))
+    return field.annotation in _CONSTANTS and field.is_required() and is_only_bounded
 
 
 def _mistake(kind: str, error: ValidationError) -> InputError:

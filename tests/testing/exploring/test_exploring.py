@@ -33,6 +33,7 @@ from veilring.nodes.runtimes import Simulated
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
+from veilring.protocols.system import Setup
 from veilring.randomness import Streams
 from veilring.reached import count_marks, marks_in, sometimes
 from veilring.scenarios import load_scenario
@@ -43,6 +44,7 @@ from veilring.testing.exploring import (
     Explored,
     RoleSubject,
     SystemSubject,
+    World,
     draw_world,
     explore,
     explore_seed,
@@ -59,6 +61,7 @@ from veilring.testing.exploring.stores import (
     explore_store,
     explore_stores,
 )
+from veilring.testing.exploring.worlds import Start
 
 _R = TypeVar("_R")
 
@@ -97,6 +100,24 @@ def test_wrong_labels_of_a_system_without_noise_are_found() -> None:
         for system in (Majority(), RankSearch(), Release(), NoisyVotes())
     }
     assert [name for name, is_known in known.items() if is_known] == ["majority", "rank-search"]
+
+
+def test_only_wrong_labels_are_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels that were right are right in later runs; wrong ones are found in each world."""
+    small = ["protocol.name=rank-search", "parties.count=3", "data.queries=1"]
+    scenario, judged = load_scenario("faults", small), list[str]()
+    calm = World(1, LinkModel(Constant(0.01)), runs=tuple(Start(n, float(n)) for n in range(3)))
+
+    def judge(*_: object) -> list[str]:
+        judged.append("wrong")
+        return wrong
+
+    monkeypatch.setattr(Setup, "find_wrong", judge)
+    subject, wrong = SystemSubject(scenario), list[str]()
+    assert [play_world(subject, calm).succeeded for _ in range(2)] == [3, 3]
+    assert len(judged) == 1
+    subject, wrong = SystemSubject(scenario), ["wrong"]
+    assert [play_world(subject, calm).wrong for _ in range(2)] == [["wrong"], ["wrong"]]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -50,7 +50,7 @@ SHARED_WORDS_MAX: Final = 2**20
 _FLOAT_BYTES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SearchParameters:
     """Rank search and the public facts that it is bound to, equal for all parties."""
 
@@ -86,7 +86,7 @@ class SearchParameters:
         """The number of counts of a query: one for each class, or one of all rows."""
         return 1 if self.steps else self.facts.classes
 
-    @property
+    @cached_property
     def written(self) -> str:
         """The parameters as text for the digest of public inputs."""
         own = self.system

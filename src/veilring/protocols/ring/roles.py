@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.arrays import Floats
+from veilring.arrays import Bools, Floats
 from veilring.data.table import Rows, check_rows, pairwise_distances
 from veilring.errors import ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
@@ -215,7 +215,7 @@ async def private_knn(
         ),
     )
     own = fixed.decode(fixed.encode(votes))
-    if not could_be_totals(totals, own, nearest, weights, topk.upper).all():
+    if not _hold(could_be_totals(totals, own, nearest, weights, topk.upper)):
         party.accuse(Tampered(party.peers, "caused vote totals that honest votes cannot have"))
     return KNNAnswer(decide_labels(totals), totals, nearest, ring.starter)
 
@@ -426,10 +426,15 @@ def _check_values(
     if values.shape != expected:
         raise ProtocolViolation(sender, f"sent a vector of shape {values.shape}, not {expected}")
     highest = highest_entry(parameters, hops)
-    if not ((values >= parameters.lower) & (values <= highest)).all():
+    if not _hold((values >= parameters.lower) & (values <= highest)):
         raise ProtocolViolation(sender, "sent a vector outside the public bounds")
-    if not (values[:, :-1] <= values[:, 1:]).all():
+    if not _hold(values[:, :-1] <= values[:, 1:]):
         raise ProtocolViolation(sender, "sent a vector that is not ascending")
+
+
+def _hold(each: Bools) -> bool:
+    """Return whether all are true, like `each.all()`, which takes three times as long for few."""
+    return int(np.count_nonzero(each)) == each.size
 
 
 def _check_history(
@@ -439,7 +444,7 @@ def _check_history(
 
     If entries are missing, all others are suspects: those after the culprit could not notice.
     """
-    if not could_become(before, after, len(ring) - 1, parameters).all():
+    if not _hold(could_become(before, after, len(ring) - 1, parameters)):
         party.accuse(Tampered(_after(ring, party.me), "removed entries from the vector"))
 
 
@@ -451,7 +456,7 @@ def _check_result(
     If entries are missing, the starter and the parties in between are suspects.
     """
     hops = len(ring) - 1 - ring.position(party.me)
-    if could_become(before, result, hops, parameters).all():
+    if _hold(could_become(before, result, hops, parameters)):
         return
     if hops == 0:
         what = "sent a result different from the last vector"

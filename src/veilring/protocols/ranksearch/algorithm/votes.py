@@ -61,11 +61,12 @@ def nearest_rows(queries: Floats, rows: Rows, k: int) -> Nearest:
         return Nearest(distances, labels)
     for chunk in cut_rows(len(queries), len(rows), DISTANCES_AT_ONCE):
         to_rows = pairwise_distances(queries[chunk], rows.features)
+        at = np.arange(len(to_rows))[:, None]
         near = np.argpartition(to_rows, kept - 1, axis=1)[:, :kept]
-        found = np.take_along_axis(to_rows, near, axis=1)
+        found = to_rows[at, near]
         order = np.argsort(found, axis=1, kind="stable")
-        distances[chunk, :kept] = np.take_along_axis(found, order, axis=1) + 0.0
-        labels[chunk, :kept] = rows.labels[np.take_along_axis(near, order, axis=1)]
+        distances[chunk, :kept] = found[at, order] + 0.0
+        labels[chunk, :kept] = rows.labels[near[at, order]]
     return Nearest(distances, labels)
 
 
@@ -157,7 +158,7 @@ def own_votes(
     np.add.at(votes.counts.reshape(-1), at, counts.ravel().astype(np.uint64))
     if votes.weighted is not None:
         np.add.at(votes.weighted.reshape(-1), at, weighted.ravel())
-    if len(rows):
+    if len(rows) and found.tied.any():
         _count_tied(votes, queries, rows, found, weights)
     return votes
 

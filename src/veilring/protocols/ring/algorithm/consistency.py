@@ -125,15 +125,16 @@ def could_become(before: Floats, after: Floats, hops: int, parameters: TopKParam
     require(hops >= 0, "hops", hops, "an integer of at least 0")
     if hops == 0:
         return np.asarray((before == after).all(axis=1))
-    possible = np.ones(len(before), dtype=np.bool_)
     # If even the smallest entry may be gone there is nothing to check, which is the usual case.
-    (doubtful,) = (after[:, -1] > _reach(before[:, 0], hops, parameters)).nonzero()
+    possible = after[:, -1] <= _reach(before[:, 0], hops, parameters)
+    (doubtful,) = (~possible).nonzero()
     if doubtful.size:
         gone = difference(before[doubtful], after[doubtful])[:, 0]
         possible[doubtful] = after[doubtful, -1] <= _reach(gone, hops, parameters)
     return possible
 
 
+@np.errstate(over="ignore")  # no entry exceeds an infinite bound
 def _reach(displaced: Floats, hops: int, parameters: TopKParameters) -> Floats:
     """Return the largest last entry that a vector can have some hops after it lost an entry.
 
@@ -143,9 +144,8 @@ def _reach(displaced: Floats, hops: int, parameters: TopKParameters) -> Floats:
     if parameters.P0 == 0:
         return displaced
     drift = hops * parameters.delta
-    with np.errstate(over="ignore"):  # no entry exceeds an infinite bound
-        error = (hops + _OPERATIONS) * _EPSILON * (np.abs(displaced) + drift)
-        return np.asarray(displaced + drift + error)
+    error = (hops + _OPERATIONS) * _EPSILON * (np.abs(displaced) + drift)
+    return np.asarray(displaced + drift + error)
 
 
 def could_be_totals(
