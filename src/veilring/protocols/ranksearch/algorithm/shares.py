@@ -344,6 +344,7 @@ class Dealer:
         values, words = (joined(part.values for part in side) for side in (dealt, opened))
         bare = takewhile(lambda part: not part.is_masked, opened)
         start = sum(part.size.words for part in bare)
+        words = words.astype(self.scheme.wide, copy=False)  # also without any
         words[start : start + len(masks)] += masks
         words = reduced(words, self.scheme.p).astype(self.scheme.word)
         return RoundWords(self.scheme.shares(self._me, values, given), words)
