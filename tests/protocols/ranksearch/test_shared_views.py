@@ -468,8 +468,12 @@ VOTES[range(PARTIES), range(PARTIES), [0, 1, 1]] = 1
 @pytest.mark.slow
 @pytest.mark.parametrize("coalition", range(PARTIES))
 def test_a_label_has_the_simulators_distribution(coalition: int) -> None:
-    """Given the label, all opened words have exactly the simulator's distribution."""
-    assert all(label_is_simulated(votes, coalition) for votes in VOTES)
+    """Given the label, all opened words have exactly the simulator's distribution.
+
+    Masks are drawn in advance, or with the votes.
+    """
+    for votes, in_advance in zip(VOTES, (True, False, True), strict=True):
+        assert label_is_simulated(votes, coalition, in_advance=in_advance)
 
 
 @pytest.mark.slow
