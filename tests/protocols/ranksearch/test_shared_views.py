@@ -307,10 +307,7 @@ def step_is_simulated(
     to_see, known = rng.integers(0, p, 3), rng.integers(0, p, PARTIES)
     nothing, one = np.array(0), np.array(1)
     masks = nothing, mask, other_mask
-    scripts = {
-        me: Script((known[me], nothing), [rng.integers(0, p, 1)])
-        for me in range(PARTIES)
-    }
+    scripts = {me: Script((known[me], nothing), [rng.integers(0, p, 1)]) for me in range(PARTIES)}
     scripts[second] = scripts[second]._replace(masks=[-each for each in masks])
     known_sum = sum(known[me] for me in range(scheme.drawing) if me != free)
     own = (np.concatenate([element, other, spare]) - known_sum) % p
@@ -428,8 +425,7 @@ def label_is_simulated(
     nothing, one = np.array(0), np.array(1)
     deals = range(scheme.drawing)
     scripts = {
-        me: Script((known[0][me], known[1][me], nothing), [known[2][me]])
-        for me in range(PARTIES)
+        me: Script((known[0][me], known[1][me], nothing), [known[2][me]]) for me in range(PARTIES)
     }
     own = (np.append(element, spare) - sum(known[1][me] for me in deals if me != free)) % p
     others = np.resize(known[2][second], len(own) if second in deals else 0)

@@ -23,8 +23,8 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Part,
     Play,
     Scheme,
+    Sides,
     Size,
-    sides,
     zero_sums,
 )
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
@@ -38,6 +38,7 @@ QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3
 
 
 _R = TypeVar("_R")
+
 
 class SentPart(NamedTuple):
     """The words that a party sends in a part of a round; none if it does not send."""
@@ -64,12 +65,14 @@ class Seat(Dealer):
 
     def sent(self, parts: Sequence[Part]) -> list[SentPart]:
         """Return the party's words of a round, part by part."""
-        dealt, opened = sides(parts)
-        count = sum(part.size.words for part in dealt if part.values is not None)
-        masked = sum(part.size.words for part in parts if part.is_masked and part.values is not None)
-        words = self.words(parts, self.given(count), self.masks(masked))
+        sides = Sides.of(parts)
+        count = sum(part.size.words for part in sides.dealt if part.values is not None)
+        masked = sum(
+            part.size.words for part in parts if part.is_masked and part.values is not None
+        )
+        words = self.words(sides, self.given(count), self.masks(masked))
         sent, starts = dict[Part, SentPart](), {False: 0, True: 0}
-        for part in (*dealt, *opened):
+        for part in (*sides.dealt, *sides.opened):
             size, is_public = part.size, part.size.is_public
             of_side = words.opened if is_public else words.dealt
             place = slice(starts[is_public], starts[is_public] + size.words)
@@ -107,7 +110,10 @@ def dealers_of(scheme: Scheme, seed: int, kind: type[Seat] = Seat) -> list[Seat]
             draws_of(scheme.p, seed, me, 0),
             lambda count: given(scheme.threshold * count).reshape(scheme.threshold, count),
             lambda count: zero_sums(
-                scheme, me, {other: pairs[other](count) for other in multiplying if other != me}, count
+                scheme,
+                me,
+                {other: pairs[other](count) for other in multiplying if other != me},
+                count,
             ),
         )
 
@@ -121,9 +127,7 @@ def summed(sent: Iterable[SentPart], to: int, scheme: Scheme) -> Elements:
 
 
 def play_together(
-    plays: Sequence[Play[_R]],
-    seats: Sequence[Seat],
-    watch: Callable[[Sent], object] | None = None,
+    plays: Sequence[Play[_R]], seats: Sequence[Seat], watch: Callable[[Sent], object] | None = None
 ) -> list[_R]:
     """Play all parties in this process, round by round, and return the result of each."""
     results: list[_R] = []

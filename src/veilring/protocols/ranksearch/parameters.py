@@ -16,11 +16,7 @@ from veilring.privacy.checks import require
 from veilring.protocols.batches import check_queries
 from veilring.protocols.digests import written
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch.algorithm.argmax import (
-    WORDS_A_CLASS,
-    has_masks,
-    label_scheme,
-)
+from veilring.protocols.ranksearch.algorithm.argmax import WORDS_A_CLASS, has_masks, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import levels_of
 from veilring.protocols.ranksearch.algorithm.search import (
     Found,

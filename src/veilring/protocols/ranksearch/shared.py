@@ -82,12 +82,11 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Play,
     RoundWords,
     Scheme,
+    Sides,
     Sizes,
     alongside,
     joined,
     reduced,
-    sides,
-    split_sums,
     uniform_elements,
     words_from,
     zero_sums,
@@ -206,12 +205,12 @@ class SharedRounds:
             return result
 
     async def _exchange(self, parts: Sequence[Part], dealer: Dealer) -> list[Elements]:
-        scheme = dealer.scheme
+        scheme, sides = dealer.scheme, Sides.of(parts)
+        dealt, opened = ([part.size for part in side] for side in sides)
         self._party.round(self.next_round)
-        dealt, opened = ([part.size for part in side] for side in sides(parts))
-        masks, shares = self._draw(parts, scheme)
+        masks, shares = self._draw(sides, scheme)
         given = np.array([shares[place] for place in scheme.drawing_with(self._me)])
-        own = dealer.words(parts, given, masks)
+        own = dealer.words(sides, given, masks)
         await self._send(own, scheme)
         start = sum(size.words for size in dealt)
         sums = np.zeros(start + sum(size.words for size in opened), scheme.wide)
@@ -221,32 +220,30 @@ class SharedRounds:
             sums[start : start + len(of_opened)] += of_opened
 
         add(own.dealt[self._me], own.opened)
+        drawn = scheme.dealing_to(self._me)
         for place, _ in self._others:
-            drawn = self._me in scheme.drawing_with(place)
-            sent = 0 if drawn else words_from(place, dealt)
+            sent = 0 if place in drawn else words_from(place, dealt)
             words = await self._receive(place, sent + words_from(place, opened), scheme)
-            add(shares[place] if drawn else words[:sent], words[sent:])
+            add(shares[place] if place in drawn else words[:sent], words[sent:])
         totals = reduced(sums, scheme.p)
         digest = digest_of(self.public.digest, totals[start:].tobytes())
         self.public = self.public.sent_by(self._party.parties)._replace(digest=digest)
         self.next_round += 1
-        return split_sums(parts, totals)
+        return sides.split(parts, totals)
 
-    def _draw(self, parts: Sequence[Part], scheme: Scheme) -> tuple[Elements, dict[int, Elements]]:
+    def _draw(self, sides: Sides, scheme: Scheme) -> tuple[Elements, dict[int, Elements]]:
         """Draw the masks of a round, and shares that this party deals to another one or is dealt.
 
         They come from one stream with each other party, whose place is the key of the shares.
         """
-        dealt = [part.size for part in sides(parts)[0]]
-        masked = sum(part.size.words for part in parts if part.is_masked)
+        dealt = [part.size for part in sides.dealt]
+        masked = sum(part.size.words for part in sides.opened if part.is_masked)
         masked *= self._me < scheme.multiplying
+        counts = dict.fromkeys(scheme.drawing_with(self._me), words_from(self._me, dealt))
+        counts |= {place: words_from(place, dealt) for place in scheme.dealing_to(self._me)}
         masks, shares = dict[int, Elements](), dict[int, Elements]()
         for place, peer in self._others:
-            both, count = masked * (place < scheme.multiplying), 0
-            if place in scheme.drawing_with(self._me):
-                count = words_from(self._me, dealt)
-            elif self._me in scheme.drawing_with(place):
-                count = words_from(place, dealt)
+            both, count = masked * (place < scheme.multiplying), counts.get(place, 0)
             elements: Elements = NOTHING
             if both + count:
                 stream = self._keys.stream(peer, self.public.digest)

@@ -98,8 +98,8 @@ class VoteMasks:
     """
 
     pads: Ints
-    powers: Ints
-    factors: Ints
+    powers: Elements
+    factors: Elements
 
     def only(self, chosen: Bools) -> "VoteMasks":
         """Return the masks of some queries, of shape (Q,); each may be used once."""
@@ -179,7 +179,7 @@ def _alone(queries: int) -> Play[Ints]:
 
 def _draw_masks(
     dealer: Dealer, pads: Ints, most: int, along: Sequence[Part]
-) -> Play[tuple[VoteMasks, list[Ints]]]:
+) -> Play[tuple[VoteMasks, list[Elements]]]:
     """Draw masks with these pads, and return the sums of parts in the second round, too."""
     drawn = Nonzero.to_draw(pads.size, dealer.scheme.p)
     mask, *dealt = yield [dealer.summed(pads.ravel()), *Nonzero.dealt(dealer, drawn)]

@@ -29,8 +29,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate, chain, islice, pairwise, takewhile
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from itertools import chain, islice, takewhile
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +134,7 @@ class Scheme:
     p: int
     parties: int
 
-    @property
+    @cached_property
     def threshold(self) -> int:
         """The number t of parties that together know nothing, and the degree of a sharing."""
         return (self.parties - 1) // 2
@@ -144,7 +144,7 @@ class Scheme:
         """The number of parties that draw values unknown to any coalition."""
         return self.threshold + 1
 
-    @property
+    @cached_property
     def multiplying(self) -> int:
         """The number of parties whose words define a polynomial of a product's degree."""
         return 2 * self.threshold + 1
@@ -162,6 +162,10 @@ class Scheme:
     def drawing_with(self, dealer: int) -> list[int]:
         """Return the t parties that draw their shares from a stream which the dealer shares."""
         return [(dealer + step) % self.parties for step in range(1, self.threshold + 1)]
+
+    def dealing_to(self, party: int) -> list[int]:
+        """Return the t parties from which a party draws its shares."""
+        return [(party - step) % self.parties for step in range(1, self.threshold + 1)]
 
     def elements(self, numbers: Elements) -> Elements:
         """Return whole numbers, or products of elements, modulo p."""
@@ -234,7 +238,7 @@ class Part:
 
 
 class RoundWords(NamedTuple):
-    """The words that a party sends in a round, of all parts in the order of `sides`."""
+    """The words that a party sends in a round, of all its parts in the order of `Sides`."""
 
     dealt: Elements
     """Shape (n, m), one row for each party."""
@@ -242,27 +246,35 @@ class RoundWords(NamedTuple):
     """Shape (m,), the same for all parties."""
 
 
-def sides(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
-    """Return the parts that are dealt, and those that are opened, in the order of their words.
+class Sides(NamedTuple):
+    """The parts of a round that are dealt, and those that are opened, in the order of their words.
 
     Those with the most senders come first, so the words of any sender are the first of a side.
     Parts under masks, which have the same senders, follow each other.
     """
-    each = sorted(parts, key=lambda part: (-part.size.senders, part.is_masked))
-    return [p for p in each if not p.size.is_public], [p for p in each if p.size.is_public]
+
+    dealt: list[Part]
+    opened: list[Part]
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> Self:
+        """Sort the parts of a round."""
+        each = sorted(parts, key=lambda part: (-part.size.senders, part.is_masked))
+        dealt = [part for part in each if not part.size.is_public]
+        return cls(dealt, [part for part in each if part.size.is_public])
+
+    def split(self, parts: Sequence[Part], sums: Elements) -> list[Elements]:
+        """Return the sums of each part, given those of all words of a round, dealt ones first."""
+        found, start = dict[Part, Elements](), 0
+        for part in (*self.dealt, *self.opened):
+            found[part] = sums[start : start + part.size.words]
+            start += part.size.words
+        return [found[part] for part in parts]
 
 
 def joined(values: Iterable[Elements | None]) -> Elements:
     """Return values in one array, without those of parts in which a party does not send."""
     return np.concatenate([NOTHING, *(each for each in values if each is not None)])
-
-
-def split_sums(parts: Sequence[Part], sums: Elements) -> list[Elements]:
-    """Return the sums of each part, given those of all words of a round."""
-    ordered = [*chain.from_iterable(sides(parts))]
-    ends = accumulate((part.size.words for part in ordered), initial=0)
-    of = {part: sums[start:end] for part, (start, end) in zip(ordered, pairwise(ends), strict=True)}
-    return [of[part] for part in parts]
 
 
 Play: TypeAlias = Generator[Sequence[Part], Sequence[Any], _R]
@@ -273,7 +285,7 @@ def alongside(first: Play[_R], second: Play[_S]) -> Play[tuple[_R, _S]]:
     """Play two plays of one dealer in the same rounds, until both have ended."""
     plays: tuple[Play[Any], ...] = first, second
     results: list[Any] = [None, None]
-    heard: dict[int, Sequence[Any] | None] = dict.fromkeys(range(len(plays)))
+    heard: dict[int, Any] = dict.fromkeys(range(len(plays)))
     while True:
         parts = dict[int, Sequence[Part]]()
         for place, sums in heard.items():
@@ -332,17 +344,16 @@ class Dealer:
         size = Size(len(products), self.scheme.multiplying, is_public=True)
         return Part(size, self._weighted(products, self._square), is_masked=True)
 
-    def words(self, parts: Sequence[Part], given: Elements, masks: Elements) -> RoundWords:
+    def words(self, sides: Sides, given: Elements, masks: Elements) -> RoundWords:
         """Return the party's words of a round.
 
         Args:
             given: The shares that `drawing_with` this party draw too of what it deals, shape (t,
-                m); all parts in the order of `sides`.
+                m), in the order of its words.
             masks: The party's masks of products, in this order; none if it does not multiply.
         """
-        dealt, opened = sides(parts)
-        values, words = (joined(part.values for part in side) for side in (dealt, opened))
-        bare = takewhile(lambda part: not part.is_masked, opened)
+        values, words = (joined(part.values for part in side) for side in sides)
+        bare = takewhile(lambda part: not part.is_masked, sides.opened)
         start = sum(part.size.words for part in bare)
         words = words.astype(self.scheme.wide, copy=False)  # also without any
         words[start : start + len(masks)] += masks
