@@ -4,9 +4,9 @@ Every message carries the hash of its sender's public inputs: parties, parameter
 opened values. If two honest parties have different hashes, at least one of them notices it with the
 other's next message, and ends the session for all. Until then others may send further words.
 
-In each round, two parties share streams that are bound to this hash. One gives the masks of
-products that are opened, and another one the shares that one of them deals to the other, if it
-`draws` them: they are not sent. Masks of parties with different hashes do not cancel.
+In each round, two parties share a stream that is bound to this hash. It gives the masks of products
+that are opened, and then the shares that one of them deals to the other, if it `draws` them: they
+are not sent. Masks of parties with different hashes do not cancel.
 
 A party checks opened values against its own rows, and all exchange the outcome. A party that
 aborted when its own check failed would reveal its rows: a peer that falsifies a total a little more
