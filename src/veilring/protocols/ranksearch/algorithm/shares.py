@@ -208,7 +208,8 @@ def uniform_elements(scheme: Scheme, stream: ByteStream, count: int) -> Elements
         lacking = count - len(kept)
         spare = lacking // 32 + 16  # of the bytes, one in 50 is skipped
         words = np.frombuffer(stream((lacking + spare) * scheme.word.itemsize), scheme.word)
-        kept = np.concatenate([kept, words[words < scheme.p]])
+        found = words[words < scheme.p]
+        kept = np.concatenate([kept, found]) if len(kept) else found
     return kept[:count]
 
 
