@@ -202,15 +202,17 @@ def _interpolation(p: int, parties: int, known: tuple[int, ...]) -> tuple[list[i
 
 
 def uniform_elements(scheme: Scheme, stream: ByteStream, count: int) -> Elements:
-    """Return the next elements of a stream; words that are not below p are skipped."""
-    kept = np.empty(0, scheme.word)
-    while len(kept) < count:
-        lacking = count - len(kept)
-        spare = lacking // 32 + 16  # of the bytes, one in 50 is skipped
-        words = np.frombuffer(stream((lacking + spare) * scheme.word.itemsize), scheme.word)
-        found = words[words < scheme.p]
-        kept = np.concatenate([kept, found]) if len(kept) else found
-    return kept[:count]
+    """Return the next elements of a stream; later words replace those that are not below p."""
+    spare = count // 32 + 16  # of the bytes, one in 50 is replaced
+    words = np.frombuffer(stream((count + spare) * scheme.word.itemsize), scheme.word).copy()
+    elements, later = words[:count], words[count:]
+    (places,) = (elements >= scheme.p).nonzero()
+    instead = later[later < scheme.p]
+    if len(places) > len(instead):
+        more = uniform_elements(scheme, stream, len(places) - len(instead))
+        instead = np.concatenate([instead, more])
+    elements[places] = instead[: len(places)]
+    return elements
 
 
 def zero_sums(scheme: Scheme, me: int, drawn: Mapping[int, Elements], count: int) -> Elements:
