@@ -81,15 +81,21 @@ def simulated_zeros(found: Found) -> list[list[bool]]:
     return [*zeros, *([equal.tolist()] if len(equal) else [])]
 
 
+def compared_at(sent: Sent) -> int | None:
+    """Return the place of the comparisons among the parts of a round, if it opens any.
+
+    Checks of factors come before dealt products, or after comparisons.
+    """
+    opens = [part.size.is_public for part in sent[0][:2]]
+    return 0 if opens == [True, True] else 1 if opens == [False, True] else None
+
+
 def opened_zeros(sent_rounds: Sequence[Sent], scheme: Scheme) -> list[list[bool]]:
     """Return which opened values were 0, round by round, without the checks of factors."""
     zeros = []
     for sent in sent_rounds:
-        told = [
-            place for place, part in enumerate(sent[0]) if part.size.is_public and part.size.words
-        ]
-        is_check = len(sent[0]) == 2 and not sent[0][1].size.is_public  # along with powers
-        for place in told if not is_check else []:
+        place = compared_at(sent)
+        if place is not None and sent[0][place].size.words:
             opened = summed((party[place] for party in sent), 0, scheme)
             zeros.append((opened == 0).tolist())
     return zeros
@@ -158,7 +164,7 @@ def chance_of_search(kind: type[Seat]) -> float:
         [
             np.array([cast("Elements", party[0].words) for party in sent], dtype=np.int64)
             for sent in rounds
-            if len(sent[0]) == 1 and sent[0][0].size.is_public
+            if compared_at(sent) == 0
         ]
     )
     opened = words.sum(axis=0) % p
@@ -223,9 +229,9 @@ class OneStep(IntervalSearch):
 
 
 class Script(NamedTuple):
-    """The values that a dealer draws, in order; it draws zeros after them.
+    """The values that a dealer draws, in order; those shared with others, for a round at once.
 
-    Those that it shares with others are for all words of a round.
+    After them it draws ones of its own, and zeros.
     """
 
     draws: Sequence[Ints] = ()
@@ -235,17 +241,17 @@ class Script(NamedTuple):
     def dealer(self, kind: type[Seat], scheme: Scheme, me: int) -> Seat:
         """Return the dealer with some index, in a scheme for three parties."""
 
-        def source(values: Sequence[Ints]) -> Draws:
+        def source(values: Sequence[Ints], after: int = 0) -> Draws:
             left = list(values)
 
             def draw(count: int) -> Elements:
-                drawn = left.pop(0) if left and count else np.array(0)
+                drawn = left.pop(0) if left and count else np.array(after)
                 return np.resize(drawn % scheme.p, count).astype(scheme.word)
 
             return draw
 
         given = source(self.given)
-        draws, masks = source(self.draws), source(self.masks)
+        draws, masks = source(self.draws, after=1), source(self.masks)
         return kind(scheme, me, draws, lambda count: given(count)[None], masks)
 
 

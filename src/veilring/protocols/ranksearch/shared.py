@@ -373,9 +373,13 @@ def search_cost(parties: int, queries: int, parameters: SearchParameters) -> For
     """Forecast a batch with unknown steps: the minimum and the maximum cost."""
     k, arity = parameters.system.k, parameters.system.arity
     thresholds = [queries * each for each in steps_at_most(parameters.upper, arity)]
-    first, *others = (StepSizes(queries, each, queries, each) for each in thresholds)
+    following = (each + queries for each in thresholds[1:])
+    first, *others = (
+        StepSizes(queries, each, queries, each, ahead)
+        for each, ahead in zip_longest(thresholds, following, fillvalue=1)
+    )
     first = first._replace(equalities=0)
-    longest = [first, *others, StepSizes(queries, 0, 0, 0)]
+    longest = [first, *others, StepSizes(queries, 0, 0, 0, 0)]
     tied = np.ones(queries, dtype=np.bool_)
     most_tied = {VOTES_MAX: queries, **dict.fromkeys({k, max(k, ONE_HOT_MAX)}, 1)}
     least = _Searched(~tied, thresholds[:1], [first], {k: queries})
@@ -423,7 +427,10 @@ def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Fo
         search = total_cost(*(masked(np.zeros(count, word)) for count in searched.steps))
     else:
         scheme, queries = parameters.scheme(parties), len(searched.tied)
-        steps = (step_rounds(sizes, system.k, scheme) for sizes in searched.shared)
+        steps = (
+            step_rounds(sizes, system.k, scheme, is_first=number == 0)
+            for number, sizes in enumerate(searched.shared)
+        )
         drawing = list[Sizes]()
         if parameters.draws_masks(system.k):
             drawing = mask_rounds(queries * facts.classes, system.k, scheme)
