@@ -44,7 +44,7 @@ from veilring.protocols.ranksearch.adversaries import (
     read_totals,
 )
 from veilring.protocols.ranksearch.algorithm.search import clipped_counts, first_cuts
-from veilring.protocols.ranksearch.algorithm.shares import Draws, Elements, Scheme, zero_sums
+from veilring.protocols.ranksearch.algorithm.shares import Elements, Scheme, zero_sums
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.roles import SearchAnswer
 from veilring.protocols.ranksearch.shared import Checks, CheckWords, Commitment, Shares
@@ -245,13 +245,14 @@ def test_masks_that_bind_the_queries_open_nothing(
 
 # A step of a search with k = 3 deals, checks, multiplies and compares; then the next one deals.
 COMPARES = 4
-# Its message begins with shares of a query's counts; the word that opens whether T is k comes next.
-DEALT = 15
 
 
 @dataclass
 class OtherWords(Adversary):
-    """Sends a victim other words in one round: all or an opened one raised, large, or short."""
+    """Sends a victim other words in one round: all or the last one raised, large, or short.
+
+    Dealt words come first.
+    """
 
     at: int
     made: str = "raised"
@@ -264,7 +265,7 @@ class OtherWords(Adversary):
         raised = ((words.astype(np.int64) + 1) % 251).astype(words.dtype)
         instead = {
             "raised": raised,
-            "opened": np.where(np.arange(len(words)) == DEALT, raised, words),
+            "opened": np.append(words[:-1], raised[-1:]),
             "large": np.full_like(words, 251),
             "short": words[1:],
         }[self.made]
@@ -312,7 +313,7 @@ def test_masks_of_parties_that_opened_different_values_do_not_cancel(
     """
     masks = dict[int, list[Elements]]()
 
-    def draw(scheme: Scheme, me: int, drawn: Mapping[int, Draws], count: int) -> Elements:
+    def draw(scheme: Scheme, me: int, drawn: Mapping[int, Elements], count: int) -> Elements:
         masks.setdefault(me, []).append(zero_sums(scheme, me, drawn, count))
         return masks[me][-1]
 

@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.ranksearch.worlds import (
+    Seat,
     Sent,
     bound,
     dealers_of,
@@ -29,7 +30,7 @@ from typing_extensions import override
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows
 from veilring.protocols.ranksearch.algorithm import argmax, comparing
-from veilring.protocols.ranksearch.algorithm.argmax import label_play, label_scheme
+from veilring.protocols.ranksearch.algorithm.argmax import draw_masks, label_play, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import (
     Asked,
@@ -51,7 +52,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
 FALSE_ALARM = 1e-6
 
 
-class Unmasked(Dealer):
+class Unmasked(Seat):
     """A dealer that adds nothing to the products that it opens."""
 
     @override
@@ -80,15 +81,21 @@ def simulated_zeros(found: Found) -> list[list[bool]]:
     return [*zeros, *([equal.tolist()] if len(equal) else [])]
 
 
+def compared_at(sent: Sent) -> int | None:
+    """Return the place of the comparisons among the parts of a round, if it opens any.
+
+    Checks of factors come before dealt products, or after comparisons.
+    """
+    opens = [part.size.is_public for part in sent[0][:2]]
+    return 0 if opens == [True, True] else 1 if opens == [False, True] else None
+
+
 def opened_zeros(sent_rounds: Sequence[Sent], scheme: Scheme) -> list[list[bool]]:
     """Return which opened values were 0, round by round, without the checks of factors."""
     zeros = []
     for sent in sent_rounds:
-        told = [
-            place for place, part in enumerate(sent[0]) if part.size.is_public and part.size.words
-        ]
-        is_check = len(sent[0]) == 2 and not sent[0][1].size.is_public  # along with powers
-        for place in told if not is_check else []:
+        place = compared_at(sent)
+        if place is not None and sent[0][place].size.words:
             opened = summed((party[place] for party in sent), 0, scheme)
             zeros.append((opened == 0).tolist())
     return zeros
@@ -142,7 +149,7 @@ def chances_of(words: Ints, p: int) -> list[float]:
     return [zeros, stats.chisquare(counts).pvalue]
 
 
-def chance_of_search(kind: type[Dealer]) -> float:
+def chance_of_search(kind: type[Seat]) -> float:
     """Return the least p-value of uniformity times the number of tests.
 
     The tests cover the nonzero values that a search opens, the words by which each of three honest
@@ -157,7 +164,7 @@ def chance_of_search(kind: type[Dealer]) -> float:
         [
             np.array([cast("Elements", party[0].words) for party in sent], dtype=np.int64)
             for sent in rounds
-            if len(sent[0]) == 1 and sent[0][0].size.is_public
+            if compared_at(sent) == 0
         ]
     )
     opened = words.sum(axis=0) % p
@@ -168,16 +175,14 @@ def chance_of_search(kind: type[Dealer]) -> float:
     return min(chances) * len(chances)
 
 
-def chance_of_labels(kind: type[Dealer], most: int) -> float:
+def chance_of_labels(kind: type[Seat], most: int) -> float:
     """Return the least p-value times the number of tests for all words of a labelling."""
     votes = np.random.default_rng(0).multinomial(most, np.full(20, 1 / 20), 400)
     scheme, rounds = label_scheme(5, 4, most), list[Sent]()
     each = votes.reshape(400, 5, 4).transpose(1, 0, 2).astype(np.uint64)
-    plays = [
-        label_play(dealer, own, most)
-        for dealer, own in zip(dealers_of(scheme, 8, kind), each, strict=True)
-    ]
-    play_together(plays, scheme, rounds.append)
+    seats = dealers_of(scheme, 8, kind)
+    plays = [label_play(seat, own, most) for seat, own in zip(seats, each, strict=True)]
+    play_together(plays, seats, rounds.append)
     told = (part for sent in rounds for party in sent[2:] for part in party if part.size.is_public)
     words = (part.words for part in told if part.words is not None)
     chances = [chance for each in words for chance in chances_of(each.astype(np.int64), scheme.p)]
@@ -193,13 +198,13 @@ def chance_of_labels(kind: type[Dealer], most: int) -> float:
     ],
 )
 def test_words_at_full_size_have_the_simulators_distribution(
-    chance: Callable[[type[Dealer]], float], *, shows: bool
+    chance: Callable[[type[Seat]], float], *, shows: bool
 ) -> None:
     """With five parties, opened values and words are uniform (false alarm 1e-6).
 
     Bare products, without masks, show at this size, except for one-hots.
     """
-    assert chance(Dealer) > FALSE_ALARM
+    assert chance(Seat) > FALSE_ALARM
     assert (chance(Unmasked) < FALSE_ALARM) == shows
 
 
@@ -224,26 +229,29 @@ class OneStep(IntervalSearch):
 
 
 class Script(NamedTuple):
-    """The values that a dealer draws, in order; it draws zeros after them."""
+    """The values that a dealer draws, in order; those shared with others, for a round at once.
+
+    After them it draws ones of its own, and zeros.
+    """
 
     draws: Sequence[Ints] = ()
     given: Sequence[Ints] = ()
     masks: Sequence[Ints] = ()
 
-    def dealer(self, kind: type[Dealer], scheme: Scheme, me: int) -> Dealer:
+    def dealer(self, kind: type[Seat], scheme: Scheme, me: int) -> Seat:
         """Return the dealer with some index, in a scheme for three parties."""
 
-        def source(values: Sequence[Ints]) -> Draws:
+        def source(values: Sequence[Ints], after: int = 0) -> Draws:
             left = list(values)
 
             def draw(count: int) -> Elements:
-                drawn = left.pop(0) if left and count else np.array(0)
+                drawn = left.pop(0) if left and count else np.array(after)
                 return np.resize(drawn % scheme.p, count).astype(scheme.word)
 
             return draw
 
         given = source(self.given)
-        draws, masks = source(self.draws), source(self.masks)
+        draws, masks = source(self.draws, after=1), source(self.masks)
         return kind(scheme, me, draws, lambda count: given(count)[None], masks)
 
 
@@ -285,7 +293,7 @@ def step_is_simulated(
     p: int,
     seed: int,
     *,
-    kind: type[Dealer] = Dealer,
+    kind: type[Seat] = Seat,
     lowest: int = 1,
 ) -> bool:
     """Return whether a party's view of a step with k = 1 has exactly the simulator's distribution.
@@ -302,37 +310,30 @@ def step_is_simulated(
     size = len(element)
     spare = np.ones(Nonzero.to_draw(2 * size, p) - 2 * size, dtype=np.int64)
     rng = np.random.default_rng(seed)
-    to_see, known, (*fixed, partners) = (
-        rng.integers(0, p, 3),
-        rng.integers(0, p, PARTIES),
-        rng.integers(0, p, (3, PARTIES)),
-    )
+    to_see, known = rng.integers(0, p, 3), rng.integers(0, p, PARTIES)
     nothing, one = np.array(0), np.array(1)
     masks = nothing, mask, other_mask
-    scripts = {
-        me: Script((known[me], nothing), (fixed[0][me], fixed[1][me], partners[me]))
-        for me in range(PARTIES)
-    }
+    scripts = {me: Script((known[me], nothing), [rng.integers(0, p, 1)]) for me in range(PARTIES)}
     scripts[second] = scripts[second]._replace(masks=[-each for each in masks])
     known_sum = sum(known[me] for me in range(scheme.drawing) if me != free)
     own = (np.concatenate([element, other, spare]) - known_sum) % p
     seen = np.append(np.repeat(to_see[1:], size), 0 * spare)
     given = (
-        share_to_draw(scheme, free, np.array(counts[free]), coalition, to_see[0]),
+        share_to_draw(scheme, free, np.full(size, counts[free]), coalition, to_see[0]),
         share_to_draw(scheme, free, own, coalition, seen),
-        one,
+        np.ones_like(own),
     )
-    scripts[free] = Script((own, one), given, masks)
+    scripts[free] = Script((own, one), [np.concatenate(given)], masks)
+    seats = [scripts[me].dealer(kind, scheme, me) for me in range(PARTIES)]
 
     def play(me: int) -> Play[Found]:
-        dealer = scripts[me].dealer(kind, scheme, me)
-        search = OneStep(size, 1.0, 2)
+        dealer, search = seats[me], OneStep(size, 1.0, 2)
         return shared_search(
             dealer, lambda asked: np.full(len(asked), counts[me]), search, 1, lambda: None
         )
 
     told: list[Ints] = []
-    play_together([play(me) for me in range(PARTIES)], scheme, told_words(told, size))
+    play_together([play(me) for me in range(PARTIES)], seats, told_words(told, size))
     if len(told) != min(total, 1) + 1:
         return False
     keys, allowed = [], 1
@@ -376,8 +377,8 @@ def test_a_kept_factor_stays_uniform(p: int) -> None:
     ).T
     fixed = np.random.default_rng(p).integers(0, p, 4)
     scripts = (
-        Script((*fixed[:2],), (*fixed[2:],)),
-        Script((value, partner), (share, partner_share), (mask,)),
+        Script((*fixed[:2],), (fixed[2:3],)),
+        Script((value, partner), [np.concatenate([share, partner_share])], (mask,)),
         Script(masks=(-mask,)),
     )
     told: list[Ints] = []
@@ -388,15 +389,16 @@ def test_a_kept_factor_stays_uniform(p: int) -> None:
         if not sent[1][0].size.is_public:
             seen.extend(cast("Elements", part.words)[0].astype(np.int64) for part in sent[1])
 
-    def play(me: int) -> Play[Ints]:
-        dealer = scripts[me].dealer(Dealer, scheme, me)
+    seats = [script.dealer(Seat, scheme, me) for me, script in enumerate(scripts)]
+
+    def play(dealer: Dealer) -> Play[Ints]:
         dealt = Nonzero(*(yield Nonzero.dealt(dealer, len(value))))
         (products,) = yield [dealt.checked(dealer)]
         kept = yield from kept_nonzero(dealer, int((products != 0).sum()), dealt, products)
         (opened,) = yield [dealer.opened(kept)]
         return np.asarray(opened)
 
-    opened = play_together([play(me) for me in range(PARTIES)], scheme, watch)[0]
+    opened = play_together([play(seat) for seat in seats], seats, watch)[0]
     (words,) = told
     kept = opened_by(words, p) != 0
     keys = [opened, *(each[kept] for each in (*seen, words[1], opened_by(words, p)))]
@@ -404,12 +406,17 @@ def test_a_kept_factor_stays_uniform(p: int) -> None:
 
 
 def label_is_simulated(
-    votes: NDArray[np.uint64], coalition: int, kind: type[Dealer] = Dealer, lowest: int = 1
+    votes: NDArray[np.uint64],
+    coalition: int,
+    kind: type[Seat] = Seat,
+    lowest: int = 1,
+    *,
+    in_advance: bool = True,
 ) -> bool:
     """Return whether a party's view of a labelling of two classes has the simulator's distribution.
 
     The votes of three parties, shape (3, 2), have a total of at most 1. The elements R_c are at
-    least `lowest`.
+    least `lowest`. The masks are drawn in advance or with the votes.
     """
     p = 5
     scheme = Scheme(p, PARTIES)
@@ -420,33 +427,32 @@ def label_is_simulated(
     element = element + lowest
     spare = np.ones(Nonzero.to_draw(len(pad), p) - len(pad), dtype=np.int64)
     rng = np.random.default_rng(coalition)
-    to_see, known = rng.integers(0, p, 3), rng.integers(0, p, (5, PARTIES))
+    to_see, known = rng.integers(0, p, 3), rng.integers(0, p, (3, PARTIES))
     nothing, one = np.array(0), np.array(1)
     deals = range(scheme.drawing)
     scripts = {
-        me: Script((known[0][me], known[1][me], nothing), (*known[2:, me],))
-        for me in range(PARTIES)
+        me: Script((known[0][me], known[1][me], nothing), [known[2][me]]) for me in range(PARTIES)
     }
     own = (np.append(element, spare) - sum(known[1][me] for me in deals if me != free)) % p
-    scripts[second] = Script(
-        (other_pad, known[1][second], nothing),
-        (share_to_draw(scheme, second, other_pad, coalition, to_see[0]), *known[3:, second]),
-        (nothing, -mask),
-    )
-    given = (
+    others = np.resize(known[2][second], len(own) if second in deals else 0)
+    given = [share_to_draw(scheme, second, other_pad, coalition, to_see[0]), others, others]
+    drawn = (other_pad, known[1][second], nothing)
+    scripts[second] = Script(drawn, [np.concatenate(given)], (nothing, -mask))
+    given = [
         share_to_draw(scheme, free, pad, coalition, to_see[1]),
         share_to_draw(scheme, free, own, coalition, to_see[2]),
-        one,
-    )
-    scripts[free] = Script((pad, own, one), given, (nothing, mask))
+        np.ones_like(own),
+    ]
+    scripts[free] = Script((pad, own, one), [np.concatenate(given)], (nothing, mask))
+    seats = [scripts[me].dealer(kind, scheme, me) for me in range(PARTIES)]
     told: list[Ints] = []
 
     def play(me: int) -> Play[Ints]:
-        dealer = scripts[me].dealer(kind, scheme, me)
         every = np.repeat(votes[me][None], len(pad) // 2, axis=0)
-        return label_play(dealer, every, 1)
+        masks = (yield from draw_masks(seats[me], every.shape, 1)) if in_advance else None
+        return (yield from label_play(seats[me], every, 1, masks))
 
-    play_together([play(me) for me in range(PARTIES)], scheme, told_words(told, len(pad)))
+    play_together([play(me) for me in range(PARTIES)], seats, told_words(told, len(pad)))
     masked, words = told
     label, opened = int(votes.sum(axis=0).argmax()), opened_by(words, p).reshape(-1, 2)
     if ((opened == 0).any(axis=0) != (np.arange(2) == label)).any():
@@ -464,8 +470,12 @@ VOTES[range(PARTIES), range(PARTIES), [0, 1, 1]] = 1
 @pytest.mark.slow
 @pytest.mark.parametrize("coalition", range(PARTIES))
 def test_a_label_has_the_simulators_distribution(coalition: int) -> None:
-    """Given the label, all opened words have exactly the simulator's distribution."""
-    assert all(label_is_simulated(votes, coalition) for votes in VOTES)
+    """Given the label, all opened words have exactly the simulator's distribution.
+
+    Masks are drawn in advance, or with the votes.
+    """
+    for votes, in_advance in zip(VOTES, (True, False, True), strict=True):
+        assert label_is_simulated(votes, coalition, in_advance=in_advance)
 
 
 @pytest.mark.slow

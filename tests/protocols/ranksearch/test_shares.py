@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from tests.protocols.ranksearch.worlds import (
+    Sent,
     bound,
     dealers_of,
     draws_of,
@@ -25,9 +25,12 @@ from veilring.protocols.ranksearch.algorithm import argmax
 from veilring.protocols.ranksearch.algorithm.argmax import (
     ONE_HOT_MAX,
     VOTES_MAX,
+    draw_masks,
+    has_masks,
     label_play,
     label_rounds,
     label_scheme,
+    mask_rounds,
     vote_bounds,
 )
 from veilring.protocols.ranksearch.algorithm.comparing import levels_of, plan_of
@@ -37,7 +40,6 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
     Elements,
     Nonzero,
-    Part,
     Play,
     Scheme,
     Size,
@@ -114,7 +116,7 @@ def test_random_elements_are_drawn_by_one_party_more_than_may_collude(parties: i
     scheme = Scheme(PRIMES[-1], parties)
     dealt = []
     for dealer in dealers_of(scheme, 0):
-        for part in (dealer.random(20), dealer.random(20)):
+        for part in dealer.sent([dealer.random(20), dealer.random(20)]):
             if part.words is not None:
                 enough = part.words[: scheme.drawing]
                 weights = lagrange_weights(range(1, scheme.drawing + 1), scheme.p)
@@ -134,9 +136,10 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
         square = dealer.opened_products(product * a)
         return list((yield [dealer.opened_sum(mine[0]), square, dealer.opened(product)]))
 
-    plays = [play(dealer, own[:, me]) for me, dealer in enumerate(dealers_of(scheme, seed))]
+    seats = dealers_of(scheme, seed)
+    plays = [play(dealer, own[:, me]) for me, dealer in enumerate(seats)]
     a, b = own.sum(axis=1) % p
-    for opened in play_together(plays, scheme):
+    for opened in play_together(plays, seats):
         np.testing.assert_equal(opened, [a, a * b % p * a % p, a * b % p])
 
 
@@ -180,7 +183,7 @@ def test_no_kept_element_is_zero_even_with_too_few_draws() -> None:
         (opened,) = yield [dealer.opened(kept)]
         return np.asarray(opened)
 
-    (opened, *others) = play_together([play(dealer) for dealer in together], scheme)
+    (opened, *others) = play_together([play(dealer) for dealer in together], together)
     assert len(opened) == needed
     assert set(opened.tolist()) == {1, 2, 3, 4}
     assert all((other == opened).all() for other in others)
@@ -204,18 +207,26 @@ def sizes_of(parts: Sizes) -> list[int]:
     return [words_from(sender, parts, drawn=drawn) for sender, drawn in each]
 
 
-def labels_together(votes: np.ndarray, most: int, scheme: Scheme, seed: int = 0) -> list[int]:
+def labels_together(
+    votes: np.ndarray, most: int, scheme: Scheme, seed: int = 0, *, in_advance: bool = False
+) -> list[int]:
     """Return the labels that all parties learn from votes of shape (n, Q, classes)."""
     rounds: list[list[Size]] = []
+    _, queries, classes = votes.shape
 
-    def watch(sent: Sequence[Sequence[Part]]) -> None:
+    def watch(sent: Sent) -> None:
         rounds.append([part.size for part in sent[0] if part.size.words])
 
-    each = zip(dealers_of(scheme, seed), votes.astype(np.uint64), strict=True)
-    plays = [label_play(dealer, own, most) for dealer, own in each]
-    first, *others = play_together(plays, scheme, watch)
+    def play(dealer: Dealer, own: np.ndarray) -> Play[Ints]:
+        masks = (yield from draw_masks(dealer, own.shape, most)) if in_advance else None
+        return (yield from label_play(dealer, own, most, masks))
+
+    seats = dealers_of(scheme, seed)
+    plays = [play(seat, own) for seat, own in zip(seats, votes.astype(np.uint64), strict=True)]
+    first, *others = play_together(plays, seats, watch)
     assert all((labels == first).all() for labels in others)
-    sent = label_rounds(votes.shape[1], votes.shape[2], most, scheme)
+    drawn = mask_rounds(queries * classes, most, scheme) if in_advance else []
+    sent = drawn + label_rounds(queries, classes, most, scheme, has_drawn=in_advance)
     assert [sizes_of(each) for each in rounds] == [sizes_of(each) for each in sent]
     return list(first.tolist())
 
@@ -242,7 +253,9 @@ def test_all_small_votes_have_their_label(parties: int, monkeypatch: pytest.Monk
         totals = np.array([each for each in every if by_bits or sum(each) <= most])
         monkeypatch.setattr(argmax, "ONE_HOT_MAX", 0 if by_bits else ONE_HOT_MAX)
         votes = dealt_votes(totals, parties, np.random.default_rng(most + classes))
-        assert labels_together(votes, most, scheme) == totals.argmax(axis=1).tolist()
+        for in_advance in {False, not by_bits}:
+            labels = labels_together(votes, most, scheme, in_advance=in_advance)
+            assert labels == totals.argmax(axis=1).tolist()
 
 
 @given(
@@ -258,8 +271,9 @@ def test_labels_equal_those_of_the_totals(parties: int, classes: int, most: int,
     even = np.full((1, classes), most // classes)
     totals = np.vstack([some, even, np.zeros_like(even), most * np.eye(classes, dtype=np.int64)])
     votes = dealt_votes(totals, parties, rng)
-    scheme = label_scheme(parties, classes, most)
-    assert labels_together(votes, most, scheme, seed) == totals.argmax(axis=1).tolist()
+    scheme, in_advance = label_scheme(parties, classes, most), has_masks(classes, most)
+    labels = labels_together(votes, most, scheme, seed, in_advance=in_advance)
+    assert labels == totals.argmax(axis=1).tolist()
 
 
 def test_the_field_fits_parties_classes_and_votes() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
@@ -23,6 +23,8 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Part,
     Play,
     Scheme,
+    Sides,
+    Size,
     zero_sums,
 )
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
@@ -37,8 +39,47 @@ QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3
 
 _R = TypeVar("_R")
 
-Sent = Sequence[Sequence[Part]]
+
+class SentPart(NamedTuple):
+    """The words that a party sends in a part of a round; none if it does not send."""
+
+    size: Size
+    words: Elements | None
+
+    def to(self, party: int) -> Elements:
+        """Return the words for a party."""
+        assert self.words is not None
+        return self.words if self.size.is_public else self.words[party]
+
+
+Sent = Sequence[Sequence[SentPart]]
 """The parts that each party sends in a round."""
+
+
+class Seat(Dealer):
+    """A dealer with sources of the shares that others draw, and of its masks: one draw a round."""
+
+    def __init__(self, scheme: Scheme, me: int, draws: Draws, given: Draws, masks: Draws) -> None:
+        super().__init__(scheme, me, draws)
+        self.given, self.masks = given, masks
+
+    def sent(self, parts: Sequence[Part]) -> list[SentPart]:
+        """Return the party's words of a round, part by part."""
+        sides = Sides.of(parts)
+        count = sum(part.size.words for part in sides.dealt if part.values is not None)
+        masked = sum(
+            part.size.words for part in parts if part.is_masked and part.values is not None
+        )
+        words = self.words(sides, self.given(count), self.masks(masked))
+        sent, starts = dict[Part, SentPart](), {False: 0, True: 0}
+        for part in (*sides.dealt, *sides.opened):
+            size, is_public = part.size, part.size.is_public
+            of_side = words.opened if is_public else words.dealt
+            place = slice(starts[is_public], starts[is_public] + size.words)
+            is_sent = part.values is not None
+            sent[part] = SentPart(size, of_side[..., place] if is_sent else None)
+            starts[is_public] += size.words * is_sent
+        return [sent[part] for part in parts]
 
 
 def bound(features: int, classes: int, **settings: Any) -> SearchParameters:
@@ -52,11 +93,12 @@ def draws_of(p: int, *seed: int) -> Draws:
     return lambda count: rng.integers(0, p, count).astype(np.uint16)
 
 
-def dealers_of(scheme: Scheme, seed: int, kind: type[Dealer] = Dealer) -> list[Dealer]:
+def dealers_of(scheme: Scheme, seed: int, kind: type[Seat] = Seat) -> list[Seat]:
     """Return a dealer for each party, with seeded sources of its own and with each other party."""
 
-    def dealer(me: int) -> Dealer:
+    def dealer(me: int) -> Seat:
         given = draws_of(scheme.p, seed, me, 1)
+        multiplying = range(scheme.multiplying)
         pairs = {
             other: draws_of(scheme.p, seed, *sorted((me, other)), 2)
             for other in range(scheme.parties)
@@ -67,29 +109,34 @@ def dealers_of(scheme: Scheme, seed: int, kind: type[Dealer] = Dealer) -> list[D
             me,
             draws_of(scheme.p, seed, me, 0),
             lambda count: given(scheme.threshold * count).reshape(scheme.threshold, count),
-            partial(zero_sums, scheme, me, pairs),
+            lambda count: zero_sums(
+                scheme,
+                me,
+                {other: pairs[other](count) for other in multiplying if other != me},
+                count,
+            ),
         )
 
     return [dealer(me) for me in range(scheme.parties)]
 
 
-def summed(sent: Iterable[Part], to: int, scheme: Scheme) -> Elements:
+def summed(sent: Iterable[SentPart], to: int, scheme: Scheme) -> Elements:
     """Return the sum of the words that the senders of a part send to a party."""
     words = [part.to(to).astype(np.int64) for part in sent if part.words is not None]
     return scheme.elements(np.sum(words, axis=0, dtype=np.int64))
 
 
 def play_together(
-    plays: Sequence[Play[_R]], scheme: Scheme, watch: Callable[[Sent], object] | None = None
+    plays: Sequence[Play[_R]], seats: Sequence[Seat], watch: Callable[[Sent], object] | None = None
 ) -> list[_R]:
     """Play all parties in this process, round by round, and return the result of each."""
     results: list[_R] = []
     totals: list[Any] = [None] * len(plays)
     while True:
-        sent: list[Sequence[Part]] = []
-        for party, sums in zip(plays, totals, strict=True):
+        sent: list[Sequence[SentPart]] = []
+        for party, seat, sums in zip(plays, seats, totals, strict=True):
             try:
-                sent.append(party.send(sums))
+                sent.append(seat.sent(party.send(sums)))
             except StopIteration as end:
                 results.append(end.value)
         if results:
@@ -97,6 +144,7 @@ def play_together(
         if watch is not None:
             watch(sent)
         together = list(zip(*sent, strict=True))
+        scheme = seats[0].scheme
         totals = [[summed(parts, me, scheme) for parts in together] for me in range(len(plays))]
 
 
@@ -105,7 +153,7 @@ def search_by_shares(
     parts: Sequence[Rows],
     parameters: SearchParameters,
     *,
-    kind: type[Dealer] = Dealer,
+    kind: type[Seat] = Seat,
     seed: int = 0,
     watch: Callable[[Sent], object] | None = None,
 ) -> list[Found]:
@@ -119,7 +167,7 @@ def search_by_shares(
 
     dealers = dealers_of(scheme, seed, kind)
     plays = [play(dealer, rows) for dealer, rows in zip(dealers, parts, strict=True)]
-    return play_together(plays, scheme, watch)
+    return play_together(plays, dealers, watch)
 
 
 def ready(

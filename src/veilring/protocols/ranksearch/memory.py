@@ -15,7 +15,7 @@ from veilring.errors import AskedBefore
 from veilring.nodes.party import Parties
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.section import Section
-from veilring.protocols.digests import digest_of
+from veilring.protocols.digests import digests_of_each
 from veilring.reached import sometimes
 
 if TYPE_CHECKING:  # a party without a state file loads no database
@@ -104,7 +104,7 @@ class SearchedRows:
 
 def keys_of(queries: Floats) -> list[bytes]:
     """Return the key of each query, shape (Q, features); -0.0 has the key of 0."""
-    return [digest_of(query.tobytes()) for query in queries + 0.0]
+    return digests_of_each((queries + 0.0).tobytes(), queries[0].nbytes) if len(queries) else []
 
 
 def _read(database: "Connection") -> Iterator[tuple[bytes, frozenset[str]]]:

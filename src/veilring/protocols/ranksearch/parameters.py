@@ -16,7 +16,7 @@ from veilring.privacy.checks import require
 from veilring.protocols.batches import check_queries
 from veilring.protocols.digests import written
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch.algorithm.argmax import WORDS_A_CLASS, label_scheme
+from veilring.protocols.ranksearch.algorithm.argmax import WORDS_A_CLASS, has_masks, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import levels_of
 from veilring.protocols.ranksearch.algorithm.search import (
     Found,
@@ -134,7 +134,7 @@ class SearchParameters:
             return most
         words = system.arity * max(1, *levels_of(system.k))
         if system.reveal == "label":
-            words = max(words, classes * WORDS_A_CLASS)
+            words += classes * WORDS_A_CLASS
         return max(1, min(most, SHARED_WORDS_MAX // words))
 
     def check_parties(self, parties: int) -> None:
@@ -159,8 +159,25 @@ class SearchParameters:
         return word_for(parties * (self.system.k + 1))
 
     def scheme(self, parties: int) -> Scheme:
-        """Return the sharing scheme for counts, with a prime above all totals."""
-        return Scheme(prime_above(parties * (self.system.k + 1)), parties)
+        """Return the sharing scheme for counts, with a prime above all totals.
+
+        Masks that are drawn during the search share it, so its prime is above the number of classes
+        as well.
+        """
+        most = parties * (self.system.k + 1)
+        drawn = self.facts.classes if self.draws_masks(self.system.k) else 0
+        return Scheme(prime_above(max(most, drawn)), parties)
+
+    def draws_masks(self, most: int) -> bool:
+        """Return whether masks of up to `most` votes on a query are drawn during the search."""
+        is_known = self.system.reveal == "label" and most == self.system.k
+        return is_known and has_masks(self.facts.classes, most)
+
+    def vote_scheme(self, parties: int, most: int) -> Scheme:
+        """Return the sharing scheme for up to `most` votes on a query."""
+        if self.draws_masks(most):
+            return self.scheme(parties)
+        return label_scheme(parties, self.facts.classes, most)
 
     def interval_search(self, queries: int) -> IntervalSearch:
         """Return the search for the radii of a batch with shared counts."""

@@ -115,7 +115,7 @@ async def rank_search(
         )
     else:
         rounds = SharedRounds(party, keys, public)
-        found = await find_radii(party, rounds, nearest, parameters, checks)
+        found, masks = await find_radii(party, rounds, nearest, parameters, checks)
         votes = parameters.votes_of(batch, own.rows, nearest, found)
         last = sums = MaskedSums(party, keys, adder, rounds.next_round, public=rounds.public)
         if system.reveal == "votes":
@@ -124,7 +124,7 @@ async def rank_search(
             tied_rows = await _count_tied(sums, votes, found, k, checks)
             last = rounds = SharedRounds(party, keys, sums.public, sums.next_round)
             most = vote_bounds(found.tied, tied_rows, k)
-            labels = await find_labels(rounds, party, votes, most, checks)
+            labels = await find_labels(rounds, party, votes, most, masks, parameters, checks)
             answer = SearchAnswer(labels, None, found, tied_rows)
     if not await checks.passed(last.public, last.next_round):
         own.distrust(asked)

@@ -4,9 +4,9 @@ Every message carries the hash of its sender's public inputs: parties, parameter
 opened values. If two honest parties have different hashes, at least one of them notices it with the
 other's next message, and ends the session for all. Until then others may send further words.
 
-In each round, two parties share streams that are bound to this hash. One gives the masks of
-products that are opened, and another one the shares that one of them deals to the other, if it
-`draws` them: they are not sent. Masks of parties with different hashes do not cancel.
+In each round, two parties share a stream that is bound to this hash. It gives the masks of products
+that are opened, and then the shares that one of them deals to the other, if it `draws` them: they
+are not sent. Masks of parties with different hashes do not cancel.
 
 A party checks opened values against its own rows, and all exchange the outcome. A party that
 aborted when its own check failed would reveal its rows: a peer that falsifies a total a little more
@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain, product, zip_longest
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -60,9 +60,11 @@ from veilring.protocols.ranksearch.algorithm.argmax import (
     NO_LABEL,
     ONE_HOT_MAX,
     VOTES_MAX,
+    VoteMasks,
+    draw_masks,
     label_play,
     label_rounds,
-    label_scheme,
+    mask_rounds,
     vote_bounds,
 )
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search, step_rounds
@@ -74,17 +76,17 @@ from veilring.protocols.ranksearch.algorithm.search import (
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
     NOTHING,
-    ByteStream,
     Dealer,
     Elements,
     Part,
     Play,
+    RoundWords,
     Scheme,
+    Sides,
     Sizes,
-    heard_words,
+    alongside,
+    joined,
     reduced,
-    sent_words,
-    split_sums,
     uniform_elements,
     words_from,
     zero_sums,
@@ -186,87 +188,90 @@ class SharedRounds:
         self._others = [
             (place, peer) for place, peer in enumerate(party.parties) if peer != party.me
         ]
-        self._streams = dict[tuple[str, bytes], ByteStream]()  # of this round
 
     def dealer(self, scheme: Scheme) -> Dealer:
         """Return the dealer whose plays take place in these rounds."""
         own = continued_stream(self._party.rng.bytes(KEY_BYTES), b"veilring shares")
-        given, masks = partial(self._given, scheme), partial(self._masks, scheme)
-        return Dealer(scheme, self._me, partial(uniform_elements, scheme, own), given, masks)
+        return Dealer(scheme, self._me, partial(uniform_elements, scheme, own))
 
-    def _given(self, scheme: Scheme, count: int) -> Elements:
-        places = scheme.drawing_with(self._me)
-        return np.array([self._drawn(scheme, place, count) for place in places])
-
-    def _drawn(self, scheme: Scheme, place: int, count: int) -> Elements:
-        """Draw shares that this party deals to another one, or the other one to it, not both."""
-        return uniform_elements(scheme, self._stream(b"shares", place), count)
-
-    def _masks(self, scheme: Scheme, count: int) -> Elements:
-        places = (place for place, _ in self._others if place < scheme.multiplying)
-        drawn = {
-            place: partial(uniform_elements, scheme, self._stream(b"masks", place))
-            for place in places
-        }
-        return zero_sums(scheme, self._me, drawn, count)
-
-    def _stream(self, use: bytes, place: int) -> ByteStream:
-        """Return the stream for a use in this round that this party shares with another one."""
-        shared = self._party.parties[place], use + self.public.digest
-        if shared not in self._streams:
-            self._streams[shared] = self._keys.stream(*shared)
-        return self._streams[shared]
-
-    async def play(self, play: Play[_R], scheme: Scheme) -> _R:
+    async def play(self, play: Play[_R], dealer: Dealer) -> _R:
         """Run a party's actions to the end, and return their result."""
         try:
             parts = next(play)
             while True:
-                parts = play.send(await self._exchange(parts, scheme))
+                parts = play.send(await self._exchange(parts, dealer))
         except StopIteration as end:
             result: _R = end.value
             return result
 
-    async def _exchange(self, parts: Sequence[Part], scheme: Scheme) -> list[Elements]:
+    async def _exchange(self, parts: Sequence[Part], dealer: Dealer) -> list[Elements]:
+        scheme, sides = dealer.scheme, Sides.of(parts)
+        dealt, opened = ([part.size for part in side] for side in sides)
         self._party.round(self.next_round)
-        await self._send(parts, scheme)
-        own = sent_words(parts, self._me, drawn=False)
-        sums = np.zeros(sum(part.size.words for part in parts), scheme.wide)
-        sums[: len(own)] += own
-        for place, _ in self._others:
-            words = await self._receive(parts, place, scheme)
-            sums[: len(words)] += words
-        totals = split_sums(parts, reduced(sums, scheme.p))
-        of_parts = zip(parts, totals, strict=True)
-        opened = (total.tobytes() for part, total in of_parts if part.size.is_public)
-        digest = digest_of(self.public.digest, *opened)
-        self.public = self.public.sent_by(self._party.parties)._replace(digest=digest)
-        self._streams.clear()
-        self.next_round += 1
-        return totals
+        masks, shares = self._draw(sides, scheme)
+        given = np.array([shares[place] for place in scheme.drawing_with(self._me)])
+        own = dealer.words(sides, given, masks)
+        await self._send(own, scheme)
+        start = sum(size.words for size in dealt)
+        sums = np.zeros(start + sum(size.words for size in opened), scheme.wide)
 
-    async def _send(self, parts: Sequence[Part], scheme: Scheme) -> None:
-        """Send words to each other party: the same message to all if it only opens values."""
-        if all(part.size.is_public for part in parts):
-            words = sent_words(parts, self._me, drawn=False)
-            await self._send_to(self._party.peers, words, scheme)
-            return
-        drawing = scheme.drawing_with(self._me)
+        def add(of_dealt: Elements, of_opened: Elements) -> None:
+            sums[: len(of_dealt)] += of_dealt
+            sums[start : start + len(of_opened)] += of_opened
+
+        add(own.dealt[self._me], own.opened)
+        drawn = scheme.dealing_to(self._me)
+        for place, _ in self._others:
+            sent = 0 if place in drawn else words_from(place, dealt)
+            words = await self._receive(place, sent + words_from(place, opened), scheme)
+            add(shares[place] if place in drawn else words[:sent], words[sent:])
+        totals = reduced(sums, scheme.p)
+        digest = digest_of(self.public.digest, totals[start:].tobytes())
+        self.public = self.public.sent_by(self._party.parties)._replace(digest=digest)
+        self.next_round += 1
+        return sides.split(parts, totals)
+
+    def _draw(self, sides: Sides, scheme: Scheme) -> tuple[Elements, dict[int, Elements]]:
+        """Draw the masks of a round, and shares that this party deals to another one or is dealt.
+
+        They come from one stream with each other party, whose place is the key of the shares.
+        """
+        dealt = [part.size for part in sides.dealt]
+        masked = sum(part.size.words for part in sides.opened if part.is_masked)
+        masked *= self._me < scheme.multiplying
+        counts = dict.fromkeys(scheme.drawing_with(self._me), words_from(self._me, dealt))
+        counts |= {place: words_from(place, dealt) for place in scheme.dealing_to(self._me)}
+        masks, shares = dict[int, Elements](), dict[int, Elements]()
         for place, peer in self._others:
-            words = sent_words(parts, place, drawn=place in drawing)
-            await self._send_to((peer,), words, scheme)
+            both, count = masked * (place < scheme.multiplying), counts.get(place, 0)
+            elements: Elements = NOTHING
+            if both + count:
+                stream = self._keys.stream(peer, self.public.digest)
+                elements = uniform_elements(scheme, stream, both + count)
+            if both:
+                masks[place] = elements[:both]
+            shares[place] = elements[both:]
+        return zero_sums(scheme, self._me, masks, masked), shares
+
+    async def _send(self, own: RoundWords, scheme: Scheme) -> None:
+        """Send words to each other party: only opened ones to those that draw their shares."""
+        places = {place for place, _ in self._others} if own.dealt.size else set[int]()
+        dealt_to = places.difference(scheme.drawing_with(self._me))
+        alike = [peer for place, peer in self._others if place not in dealt_to]
+        await self._send_to(alike, own.opened, scheme)
+        for place in sorted(dealt_to):
+            words = np.concatenate([own.dealt[place], own.opened])
+            await self._send_to((self._party.parties[place],), words, scheme)
 
     async def _send_to(self, peers: Sequence[str], words: Elements, scheme: Scheme) -> None:
         for chunk in _chunks(len(words), scheme):
             shares = Shares(digest=self.public.digest, words=cast("_Words", words[chunk]))
             await broadcast(self._party, shares, peers)
 
-    async def _receive(self, parts: Sequence[Part], place: int, scheme: Scheme) -> Elements:
-        """Return all words of another party in this round, received or drawn."""
+    async def _receive(self, place: int, count: int, scheme: Scheme) -> Elements:
+        """Return the words that another party sends in this round."""
         sender, received = self._party.parties[place], list[Elements]()
-        drawn = self._me in scheme.drawing_with(place)
-        sizes = [part.size for part in parts]
-        for chunk in _chunks(words_from(place, sizes, drawn=drawn), scheme):
+        for chunk in _chunks(count, scheme):
             message = await receive_bound(
                 self._party, Shares, sender=sender, public=self.public, due=self.next_round
             )
@@ -275,10 +280,7 @@ class SharedRounds:
             if not is_alike or words.max() >= scheme.p:
                 raise ProtocolViolation(sender, "sent the wrong shares")
             received.append(words)
-        whole = received[0] if len(received) == 1 else np.concatenate([NOTHING, *received])
-        if not drawn:
-            return whole
-        return heard_words(parts, place, whole, partial(self._drawn, scheme, place))
+        return received[0] if len(received) == 1 else joined(received)
 
 
 def _chunks(count: int, scheme: Scheme) -> list[slice]:
@@ -293,43 +295,60 @@ async def find_radii(
     nearest: Nearest,
     parameters: SearchParameters,
     checks: Checks,
-) -> Found:
-    """Return the radii of a batch, opening only comparisons."""
+) -> tuple[Found, VoteMasks | None]:
+    """Return the radii of a batch, opening only comparisons.
+
+    If they are needed, masks of votes on queries without ties are drawn in the same rounds.
+    """
+    k, queries = parameters.system.k, len(nearest.distances)
+    dealer = rounds.dealer(parameters.scheme(len(party.parties)))
     count = partial(clipped_counts, nearest.distances)
-    scheme = parameters.scheme(len(party.parties))
-    dealer = rounds.dealer(scheme)
-    search = parameters.interval_search(len(nearest.distances))
-    return await rounds.play(
-        shared_search(dealer, count, search, parameters.system.k, checks.fail), scheme
-    )
+    search = parameters.interval_search(queries)
+    searching = shared_search(dealer, count, search, k, checks.fail)
+    if not parameters.draws_masks(k):
+        return await rounds.play(searching, dealer), None
+    drawing = draw_masks(dealer, (queries, parameters.facts.classes), k)
+    return await rounds.play(alongside(searching, drawing), dealer)
 
 
-async def find_labels(
-    rounds: SharedRounds, party: Party, votes: Votes, most: Ints, checks: Checks
+async def find_labels(  # noqa: PLR0917  (own votes, and what was found before)
+    rounds: SharedRounds,
+    party: Party,
+    votes: Votes,
+    most: Ints,
+    masks: VoteMasks | None,
+    parameters: SearchParameters,
+    checks: Checks,
 ) -> Ints:
     """Return the labels of a batch of votes of weight 1, opening nothing else.
 
     `most` is a public bound on all parties' votes on each query, shape (Q,), at least 1; queries
     with one bound are labelled together. The checks fail if a query has no label.
+
+    Args:
+        masks: The masks that were drawn during the search, if any; they are used here only.
     """
     labels = np.empty(len(most), dtype=np.int64)
-    parties, classes = party.parties, votes.counts.shape[1]
     for bound in np.unique(most).tolist():
-        scheme = label_scheme(len(parties), classes, bound)
-        dealer = rounds.dealer(scheme)
-        play = label_play(dealer, votes.counts[most == bound], bound)
-        labels[most == bound] = await rounds.play(play, scheme)
+        chosen = most == bound
+        dealer = rounds.dealer(parameters.vote_scheme(len(party.parties), bound))
+        drawn = masks.only(chosen) if masks and parameters.draws_masks(bound) else None
+        play = label_play(dealer, votes.counts[chosen], bound, drawn)
+        labels[chosen] = await rounds.play(play, dealer)
     if (labels == NO_LABEL).any():
         checks.fail()
     return labels
 
 
-def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, int]) -> Forecast:
-    """Forecast the labels of queries."""
-    costs = []
+def find_labels_cost(
+    parties: int, queries_by_most: Mapping[int, int], parameters: SearchParameters
+) -> Forecast:
+    """Forecast the labels of queries, without masks drawn during the search."""
+    costs, classes = list[Forecast](), parameters.facts.classes
     for most, queries in queries_by_most.items():
-        scheme = label_scheme(parties, classes, most)
-        costs.append(_rounds_cost(label_rounds(queries, classes, most, scheme), scheme))
+        scheme, has_drawn = parameters.vote_scheme(parties, most), parameters.draws_masks(most)
+        rounds = label_rounds(queries, classes, most, scheme, has_drawn=has_drawn)
+        costs.append(_rounds_cost(rounds, scheme))
     return total_cost(*costs)
 
 
@@ -354,9 +373,13 @@ def search_cost(parties: int, queries: int, parameters: SearchParameters) -> For
     """Forecast a batch with unknown steps: the minimum and the maximum cost."""
     k, arity = parameters.system.k, parameters.system.arity
     thresholds = [queries * each for each in steps_at_most(parameters.upper, arity)]
-    first, *others = (StepSizes(queries, each, queries, each) for each in thresholds)
+    following = (each + queries for each in thresholds[1:])
+    first, *others = (
+        StepSizes(queries, each, queries, each, ahead)
+        for each, ahead in zip_longest(thresholds, following, fillvalue=1)
+    )
     first = first._replace(equalities=0)
-    longest = [first, *others, StepSizes(queries, 0, 0, 0)]
+    longest = [first, *others, StepSizes(queries, 0, 0, 0, 0)]
     tied = np.ones(queries, dtype=np.bool_)
     most_tied = {VOTES_MAX: queries, **dict.fromkeys({k, max(k, ONE_HOT_MAX)}, 1)}
     least = _Searched(~tied, thresholds[:1], [first], {k: queries})
@@ -403,13 +426,20 @@ def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Fo
         word = parameters.count_word(parties)
         search = total_cost(*(masked(np.zeros(count, word)) for count in searched.steps))
     else:
-        scheme = parameters.scheme(parties)
-        steps = (step_rounds(sizes, system.k, scheme) for sizes in searched.shared)
-        search = _rounds_cost([*chain.from_iterable(steps)], scheme)
+        scheme, queries = parameters.scheme(parties), len(searched.tied)
+        steps = (
+            step_rounds(sizes, system.k, scheme, is_first=number == 0)
+            for number, sizes in enumerate(searched.shared)
+        )
+        drawing = list[Sizes]()
+        if parameters.draws_masks(system.k):
+            drawing = mask_rounds(queries * facts.classes, system.k, scheme)
+        together = zip_longest(chain.from_iterable(steps), drawing, fillvalue=())
+        search = _rounds_cost([[*search, *masks] for search, masks in together], scheme)
     if system.reveal == "label":
         tied = int(searched.tied.sum())
         counted = [masked(np.zeros(tied, np.uint32))] if tied else []
-        voted = [*counted, find_labels_cost(parties, facts.classes, searched.queries_by_most)]
+        voted = [*counted, find_labels_cost(parties, searched.queries_by_most, parameters)]
     else:
         votes = parameters.no_votes(len(searched.tied))
         voted = [masked(*votes.arrays(searched.tied, system.k))]

@@ -109,7 +109,7 @@ class RankSearch(System):
 
     predicts_numbers: ClassVar[bool] = True
     trust: ClassVar[str] = "{outside} of {parties}"
-    messages_format: ClassVar[int] = 3
+    messages_format: ClassVar[int] = 4
     title: ClassVar[str] = "rank search"
     summary: ClassVar[str] = (
         "Parties add up masked counts until they know the radius of the k nearest rows."

@@ -5,7 +5,8 @@ encoding. `v + r` is opened for an unknown uniform r, whose shared powers give t
 j] is linear in these for each j. Whether one class beats another is a product of one-hots. `L_c`,
 the number of classes that beat c, is a sum of such products, of which each class reshares one.
 Exactly one L_c is 0: that of the class with the most votes, or of the lowest such class in a tie.
-Then `R_c · L_c` is opened, with R_c never 0.
+Then `R_c · L_c` is opened, with R_c never 0. Masks, their powers and R_c depend on no votes: for
+queries without ties, whose K is k, the parties prepare them in the first rounds of the search.
 
 With more votes, pairs of totals are compared bitwise, in a tournament of classes. The difference
 d = v_a - v_b is negative iff 2d mod p is odd, since `|d| < p/2`. To find this parity, `2d + r` is
@@ -18,8 +19,10 @@ Sources: Damgård, Fitzi, Kiltz, Nielsen and Toft, TCC 2006, for random bits; Ni
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +34,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
     Elements,
     Nonzero,
+    Part,
     Play,
     Scheme,
     Size,
@@ -54,6 +58,7 @@ prime."""
 NO_LABEL: Final = -1
 """The label if honest votes cannot have the opened values."""
 
+_R = TypeVar("_R")
 _TABLES: Final = 8  # caches of values that depend only on public parameters
 
 
@@ -82,29 +87,80 @@ def label_scheme(parties: int, classes: int, most: int) -> Scheme:
     return Scheme(prime_above(max(parties, classes, votes)), parties)
 
 
-def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[Ints]:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class VoteMasks:
+    """A party's part in the masks of votes, drawn before it knows any; one for each class of Q.
+
+    Attributes:
+        pads: Its own summands of the masks, shape (Q, classes).
+        powers: Its shares of the masks' powers from 1 to K, shape (K, Q, classes).
+        factors: Its shares of the nonzero elements R_c, shape (Q, classes).
+    """
+
+    pads: Ints
+    powers: Elements
+    factors: Elements
+
+    def only(self, chosen: Bools) -> "VoteMasks":
+        """Return the masks of some queries, of shape (Q,); each may be used once."""
+        return VoteMasks(self.pads[chosen], self.powers[:, chosen], self.factors[chosen])
+
+
+def has_masks(classes: int, most: int) -> bool:
+    """Return whether up to `most` votes are compared by masks that can be drawn in advance."""
+    return classes > 1 and most <= ONE_HOT_MAX
+
+
+def draw_masks(dealer: Dealer, shape: tuple[int, int], most: int) -> Play[VoteMasks]:
+    """Play a party that draws masks of up to `most` votes on each of (Q, classes) totals."""
+    pads = dealer.pads(math.prod(shape)).astype(np.int64)
+    masks, _ = yield from _in_ints(_draw_masks(dealer, pads.reshape(shape), most, []))
+    return masks
+
+
+def label_play(
+    dealer: Dealer, votes: NDArray[np.uint64], most: int, masks: VoteMasks | None = None
+) -> Play[Ints]:
     """Play a party with (Q, classes) votes that learns only the class with the most of each query.
 
     `most`, at least 1, bounds the total of all parties' votes for a query. The label is `NO_LABEL`
-    if honest votes cannot have the opened values.
+    if honest votes cannot have the opened values. Masks, if given, are of this bound.
     """
     own = votes.astype(np.int64)
     if own.shape[1] == 1:
         return _alone(len(own))
-    is_few = most <= ONE_HOT_MAX
-    return _in_ints(_by_one_hots(dealer, own, most) if is_few else _by_bits(dealer, own))
+    if not has_masks(own.shape[1], most):
+        return _in_ints(_by_bits(dealer, own))
+    return _in_ints(_by_one_hots(dealer, own, most, masks))
 
 
-def label_rounds(queries: int, classes: int, most: int, scheme: Scheme) -> list[Sizes]:
-    """Return the parts of each round of labelling queries."""
+def mask_rounds(totals: int, most: int, scheme: Scheme) -> list[Sizes]:
+    """Return the parts of each round of drawing masks."""
+    every, few, many = scheme.parties, scheme.drawing, scheme.multiplying
+    spare = Nonzero.to_draw(totals, scheme.p)
+    first, *levels = [[Size(totals * products, many)] for products in power_levels(most)]
+    checked = Size(spare, many, is_public=True)
+    return [[Size(totals, every), Size(2 * spare, few)], [checked, *first], *levels]
+
+
+def label_rounds(
+    queries: int, classes: int, most: int, scheme: Scheme, *, has_drawn: bool = False
+) -> list[Sizes]:
+    """Return the parts of each round of labelling queries, whose masks may have been drawn."""
     if classes == 1:
         return []
-    if most <= ONE_HOT_MAX:
-        return _one_hot_rounds(queries * classes, most, scheme)
-    return _bit_rounds(queries, classes, scheme)
+    if not has_masks(classes, most):
+        return _bit_rounds(queries, classes, scheme)
+    totals, many = queries * classes, scheme.multiplying
+    masked = Size(totals, scheme.parties, is_public=True)
+    last: list[Sizes] = [[Size(totals, many)], [Size(totals, many, is_public=True)]]
+    if has_drawn:
+        return [[masked], *last]
+    first, second, *others = mask_rounds(totals, most, scheme)
+    return [first, [masked, *second], *others, *last]
 
 
-def _in_ints(play: Play[Ints]) -> Play[Ints]:
+def _in_ints(play: Play[_R]) -> Play[_R]:
     """Play with sums in 64 bits, whose differences may be negative: there are few of them."""
     parts = next(play)
     while True:
@@ -112,7 +168,8 @@ def _in_ints(play: Play[Ints]) -> Play[Ints]:
         try:
             parts = play.send([each.astype(np.int64) for each in sums])
         except StopIteration as end:
-            return np.asarray(end.value)
+            result: _R = end.value
+            return result
 
 
 def _alone(queries: int) -> Play[Ints]:
@@ -120,33 +177,32 @@ def _alone(queries: int) -> Play[Ints]:
     return np.zeros(queries, dtype=np.int64)
 
 
-def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[Ints]:
-    shape, p = own.shape, dealer.scheme.p
-    pads = dealer.pads(own.size).astype(np.int64)
-    mask, *dealt = yield [dealer.summed(pads), *Nonzero.dealt(dealer, Nonzero.to_draw(own.size, p))]
+def _draw_masks(
+    dealer: Dealer, pads: Ints, most: int, along: Sequence[Part]
+) -> Play[tuple[VoteMasks, list[Elements]]]:
+    """Draw masks with these pads, and return the sums of parts in the second round, too."""
+    drawn = Nonzero.to_draw(pads.size, dealer.scheme.p)
+    mask, *dealt = yield [dealer.summed(pads.ravel()), *Nonzero.dealt(dealer, drawn)]
     nonzero = Nonzero(*dealt)
-    along = [dealer.opened_sum(own.ravel() + pads), nonzero.checked(dealer)]
-    powers, (masked, products) = yield from shared_powers(dealer, mask, most, along)
-    hot = _one_hots(powers, masked, p).reshape(most + 1, *shape)
-    (beaten,) = yield [dealer.reshared(_beaten_by(hot).ravel())]
-    factors = yield from kept_nonzero(dealer, own.size, nonzero, products)
-    (opened,) = yield [dealer.opened_products(factors * beaten)]
-    wins = opened.reshape(shape) == 0
+    second = [nonzero.checked(dealer), *along]
+    powers, (products, *sums) = yield from shared_powers(dealer, mask, most, second)
+    factors = yield from kept_nonzero(dealer, pads.size, nonzero, products)
+    shape = pads.shape
+    return VoteMasks(pads, powers.reshape(most, *shape), factors.reshape(shape)), sums
+
+
+def _by_one_hots(dealer: Dealer, own: Ints, most: int, masks: VoteMasks | None) -> Play[Ints]:
+    if masks is None:
+        pads = dealer.pads(own.size).astype(np.int64).reshape(own.shape)
+        along = [dealer.opened_sum((own + pads).ravel())]
+        masks, (masked,) = yield from _draw_masks(dealer, pads, most, along)
+    else:
+        (masked,) = yield [dealer.opened_sum((own + masks.pads).ravel())]
+    hot = _one_hots(masks.powers.reshape(most, -1), masked, dealer.scheme.p)
+    (beaten,) = yield [dealer.reshared(_beaten_by(hot.reshape(most + 1, *own.shape)).ravel())]
+    (opened,) = yield [dealer.opened_products(masks.factors.ravel() * beaten)]
+    wins = opened.reshape(own.shape) == 0
     return np.where(wins.sum(axis=1) == 1, wins.argmax(axis=1), NO_LABEL)
-
-
-def _one_hot_rounds(totals: int, most: int, scheme: Scheme) -> list[Sizes]:
-    every, few, many = scheme.parties, scheme.drawing, scheme.multiplying
-    spare = Nonzero.to_draw(totals, scheme.p)
-    levels = [[Size(totals * products, many)] for products in power_levels(most)]
-    checked, opened = (Size(count, many, is_public=True) for count in (spare, totals))
-    return [
-        [Size(totals, every), Size(2 * spare, few)],
-        [Size(totals, every, is_public=True), checked, *levels[0]],
-        *levels[1:],
-        [Size(totals, many)],
-        [opened],
-    ]
 
 
 def _one_hots(powers: Elements, masked: Elements, p: int) -> Ints:

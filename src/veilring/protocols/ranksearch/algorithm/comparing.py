@@ -10,6 +10,9 @@ The product takes the same number of rounds as a tree of k + 1 factors, but abou
 shared numbers instead of k - 1. The powers of T up to b give each run of b factors, as a sum with
 public weights. Near the next power of 2 this would take another round; b is smaller there, with up
 to k/2 products.
+
+The factors R depend on no counts. Those of the first step are drawn with its counts, and those of
+each later step in the last two rounds of the step before, in messages that are sent anyway.
 """
 
 import math
@@ -26,10 +29,12 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
     Elements,
     Nonzero,
+    Part,
     Play,
     Scheme,
     Size,
     Sizes,
+    alongside,
     kept_nonzero,
     power_levels,
     product_mod,
@@ -108,18 +113,18 @@ def shared_search(
     """
     nothing = np.empty(0, dtype=np.int64)
     before = _Equalities(nothing, nothing.astype(dealer.scheme.wide), nothing)
+    ahead: Elements = nothing
     prime, minus_k = dealer.scheme.p, dealer.scheme.wide.type(dealer.scheme.p - k)
     while True:
         asked = search.ask() or Asked(nothing, nothing, nothing)
         if not asked and not len(before.queries):
             return search.found()
-        own, queries = count(asked), len(asked.queries)
-        drawn = Nonzero.to_draw(len(asked) + queries, dealer.scheme.p)
-        total, opened, *nonzero = yield [
-            dealer.summed(own),
-            dealer.opened_products(before.products),
-            *Nonzero.dealt(dealer, drawn),
-        ]
+        own, drawing = count(asked), list[Part]()
+        if search.is_first:
+            drawn = Nonzero.to_draw(len(asked) + len(asked.queries), dealer.scheme.p)
+            drawing += Nonzero.dealt(dealer, drawn)
+        equalities = dealer.opened_products(before.products)
+        total, opened, *dealt = yield [dealer.summed(own), equalities, *drawing]
         if (before.own[opened == 0] > k).any():
             fail()
         search.end(before.queries[opened == 0])
@@ -128,7 +133,10 @@ def shared_search(
         asked, own = asked.only(is_open), own[tested]
         if not asked:
             return search.found()
-        step = yield from _compare(dealer, total[tested], Nonzero(*nonzero), asked, k)
+        factors = Nonzero(*dealt) if dealt else ahead
+        comparing = _compare(dealer, total[tested], factors, asked, k)
+        drawing_next = _draw_ahead(dealer, search.next_factors(asked.queries), k)
+        step, ahead = yield from alongside(comparing, drawing_next)
         if not _could_be(asked, step.below, own, k):
             fail()
         of, at = search.narrow(asked, step.below).lowest
@@ -137,17 +145,21 @@ def shared_search(
         before = _Equalities(asked.queries[of], products, own[at])
 
 
-def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
+def step_rounds(sizes: StepSizes, k: int, scheme: Scheme, *, is_first: bool) -> list[Sizes]:
     """Return the parts of each round of a step."""
     few, many = scheme.drawing, scheme.multiplying
-    drawn = Nonzero.to_draw(sizes.dealt + sizes.queries, scheme.p)
-    equalities = Size(sizes.equalities, many, is_public=True)
+    needed = sizes.dealt + sizes.queries if is_first else 0
+    drawn, ahead = (Nonzero.to_draw(n, scheme.p) for n in (needed, sizes.ahead))
+    equalities, checked, tested, next_checked = (
+        Size(count, many, is_public=True) for count in (sizes.equalities, drawn, sizes.tests, ahead)
+    )
     first = [Size(sizes.dealt, scheme.parties), equalities, Size(2 * drawn, few)]
     if not sizes.tests:
         return [first]
-    checked, *levels = [[Size(sizes.tests * products, many)] for products in levels_of(k)]
-    nonzero, opened = (Size(count, many, is_public=True) for count in (drawn, sizes.tests))
-    return [first, [nonzero, *checked], *levels, [opened]]
+    levels = [[Size(sizes.tests * products, many)] for products in levels_of(k)]
+    levels[0].append(checked)
+    levels[-1].append(Size(2 * ahead, few))
+    return [first, *levels, [tested, next_checked]]
 
 
 class _Compared(NamedTuple):
@@ -158,16 +170,30 @@ class _Compared(NamedTuple):
 
 
 def _compare(
-    dealer: Dealer, total: Elements, nonzero: Nonzero, asked: Asked, k: int
+    dealer: Dealer, total: Elements, drawn: Nonzero | Elements, asked: Asked, k: int
 ) -> Play[_Compared]:
-    tests = len(asked)
+    """Compare totals, with factors that are to be checked or that were drawn ahead."""
+    tests, block = len(asked), plan_of(k).block
     needed = tests + len(asked.queries)
-    checked = [nonzero.checked(dealer)]
-    powers, (products,) = yield from shared_powers(dealer, total, plan_of(k).block, checked)
-    factors = yield from kept_nonzero(dealer, needed, nonzero, products)
+    if isinstance(drawn, Nonzero):
+        checked = [drawn.checked(dealer)]
+        powers, (products,) = yield from shared_powers(dealer, total, block, checked)
+        factors = yield from kept_nonzero(dealer, needed, drawn, products)
+    else:
+        powers, _ = yield from shared_powers(dealer, total, block, [])
+        factors = drawn[:needed]
     runs = _runs(powers, k, dealer.scheme.p)
     opened = yield from _product(dealer, runs, factors[:tests])
     return _Compared(np.asarray(opened == 0), factors[tests:])
+
+
+def _draw_ahead(dealer: Dealer, needed: int, k: int) -> Play[Elements]:
+    """Draw factors for the next step in the last two rounds of a comparison with k."""
+    for _ in levels_of(k)[1:]:
+        yield []
+    dealt = Nonzero(*(yield Nonzero.dealt(dealer, Nonzero.to_draw(needed, dealer.scheme.p))))
+    (products,) = yield [dealt.checked(dealer)]
+    return (yield from kept_nonzero(dealer, needed, dealt, products))
 
 
 def _could_be(asked: Asked, below: Bools, own: Ints, k: int) -> bool:

@@ -141,9 +141,11 @@ class StepSizes(NamedTuple):
     dealt: int
     """The number of thresholds with dealt counts, including queries that this test ends."""
     queries: int
-    """The number of queries to which these thresholds belong."""
+    """The number of remaining queries."""
     tests: int
-    """The number of remaining thresholds, at which T < k is tested."""
+    """The number of their thresholds, at which T < k is tested."""
+    ahead: int
+    """The number of factors that are drawn for the next step: what its tests need at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,14 +177,14 @@ class IntervalSearch:
     def __init__(self, queries: int, upper: float, arity: int) -> None:
         require(0 < upper < np.inf, "upper", upper, "a positive, finite number")
         require(ARITY_MIN <= arity <= ARITY_MAX, "arity", arity, f"{ARITY_MIN} to {ARITY_MAX}")
-        self._arity = arity
+        self.arity = arity
         self._lo = np.full(queries, _BELOW_ZERO, dtype=np.int64)
         self._hi = np.full(queries, pattern_of(upper))
         self._ends = np.full(queries, _SEARCHING, dtype=np.uint8)
         self._steps: list[int] = []
         self._shared: list[StepSizes] = []
         self._first = first_cuts(upper, arity)
-        self._next = StepSizes(0, queries * len(self._first), queries, 0)
+        self._next = StepSizes(0, queries * len(self._first), 0, 0, 0)
 
     @property
     def is_first(self) -> bool:
@@ -199,8 +201,16 @@ class IntervalSearch:
         if self.is_first:
             owner = np.repeat(np.arange(len(queries)), len(self._first))
             return Asked(queries, owner, np.tile(self._first, len(queries)))
-        owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self._arity)
+        owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self.arity)
         return Asked(queries, owner, patterns)
+
+    def next_factors(self, queries: Ints) -> int:
+        """Return a bound on the tests after the present step: of each threshold, and for T = k.
+
+        It is at least 1, so that drawing them takes a round with messages.
+        """
+        widest = -(-(self._hi[queries] - self._lo[queries]) // self.arity)
+        return max(1, int(np.minimum(widest[widest > 1], self.arity).sum()))
 
     def narrow(self, asked: Asked, below: Bools) -> Reach:
         """Process a step's tests of T < k, and return the thresholds at which k rows are reached.
@@ -208,6 +218,9 @@ class IntervalSearch:
         For queries with T = k there, call `end` before their radius is final.
         """
         reach, open_ = asked.reach(below), asked.queries
+        sizes = self._next._replace(
+            queries=len(open_), tests=len(asked), ahead=self.next_factors(open_)
+        )
         lo = reach.under(asked.patterns, self._lo[open_])
         hi = reach.above(asked.patterns, self._hi[open_])
         width = hi - lo
@@ -216,11 +229,10 @@ class IntervalSearch:
         ends = np.where(few, _FEW, np.where(width == 1, _TIED, _SEARCHING))
         self._lo[open_], self._hi[open_], self._ends[open_] = lo, hi, ends
         self._steps.append(len(asked))
-        self._shared.append(self._next._replace(tests=len(asked)))
-        going_on = width[ends == _SEARCHING]
-        dealt = np.minimum(going_on, self._arity) - 1
+        self._shared.append(sizes)
+        dealt = np.minimum(width[ends == _SEARCHING], self.arity) - 1
         reached = int(np.count_nonzero(reach.is_reached))
-        self._next = StepSizes(reached, int(dealt.sum()), len(going_on), 0)
+        self._next = StepSizes(reached, int(dealt.sum()), 0, 0, 0)
         return reach
 
     def end(self, queries: Ints) -> None:

@@ -14,8 +14,8 @@ By four rules, the opened values can be simulated perfectly:
 
 A party is a generator: it yields the values that it deals and announces in a round, and receives
 the round's result. The same code runs in one process and over any network. Every sender multiplies
-its words by its own weight in Lagrange's interpolation, so a receiver only adds them up: all parts
-of a round at once.
+its words by its own weight in Lagrange's interpolation, so a receiver only adds them up. All parts
+of a round are shared, masked and added up at once, and independent plays can share rounds.
 
 `Elements` are elements of a field, from 0 to p - 1, or shares of elements, in words that hold a
 product. Products are reduced before they are added up.
@@ -26,11 +26,11 @@ products; Bar-Ilan and Beaver, PODC 1989, for elements that are not 0.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from itertools import chain, islice, takewhile
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ NOTHING: Final = np.empty(0, np.uint8)
 """No words: together with others, they have the type of the others."""
 # A batch lacks nonzero elements with probability at most 2^-60; it then draws again.
 LACK_BITS: Final = 60
+_BLOCK: Final = 2**14  # values shared at once, so that all temporary arrays fit a cache
 
 Elements: TypeAlias = NDArray[np.integer[Any]]
 """Elements of a field or shares of them, in words that hold a product, or as they are sent."""
@@ -54,6 +55,7 @@ ByteStream: TypeAlias = Callable[[int], bytes]
 Draws: TypeAlias = Callable[[int], Elements]
 """Returns the given number of secret elements, new ones at each call."""
 _R = TypeVar("_R")
+_S = TypeVar("_S")
 
 
 def prime_above(bound: int) -> int:
@@ -116,7 +118,7 @@ Sizes: TypeAlias = Sequence[Size]
 """The parts of a round."""
 
 
-def words_from(sender: int, sizes: Sizes, *, drawn: bool) -> int:
+def words_from(sender: int, sizes: Sizes, *, drawn: bool = False) -> int:
     """Return the number of words that a party sends in a round to one that draws shares or not."""
     return sum(
         words
@@ -132,7 +134,7 @@ class Scheme:
     p: int
     parties: int
 
-    @property
+    @cached_property
     def threshold(self) -> int:
         """The number t of parties that together know nothing, and the degree of a sharing."""
         return (self.parties - 1) // 2
@@ -142,7 +144,7 @@ class Scheme:
         """The number of parties that draw values unknown to any coalition."""
         return self.threshold + 1
 
-    @property
+    @cached_property
     def multiplying(self) -> int:
         """The number of parties whose words define a polynomial of a product's degree."""
         return 2 * self.threshold + 1
@@ -161,6 +163,10 @@ class Scheme:
         """Return the t parties that draw their shares from a stream which the dealer shares."""
         return [(dealer + step) % self.parties for step in range(1, self.threshold + 1)]
 
+    def dealing_to(self, party: int) -> list[int]:
+        """Return the t parties from which a party draws its shares."""
+        return [(party - step) % self.parties for step in range(1, self.threshold + 1)]
+
     def elements(self, numbers: Elements) -> Elements:
         """Return whole numbers, or products of elements, modulo p."""
         if numbers.dtype == self.wide:
@@ -174,11 +180,15 @@ class Scheme:
         """
         known = self.drawing_with(dealer)
         others, weights = _interpolation(self.p, self.parties, tuple(known))
-        rest = np.zeros((len(others), len(values)), self.wide)
-        for each, given in zip(weights.T.astype(self.wide), (values, *drawn), strict=True):
-            rest += reduced(each[:, None] * given, self.p)
+        by_value = weights.T.astype(self.wide)[:, :, None]
         shares = np.empty((self.parties, len(values)), self.word)
-        shares[known], shares[others] = drawn, reduced(rest, self.p)
+        shares[known] = drawn
+        for start in range(0, len(values), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            rest = reduced(by_value[0] * values[block], self.p)
+            for each, given in zip(by_value[1:], drawn, strict=True):
+                rest += reduced(each * given[block], self.p)
+            shares[others, block] = reduced(rest, self.p)
         return shares
 
 
@@ -192,54 +202,104 @@ def _interpolation(p: int, parties: int, known: tuple[int, ...]) -> tuple[list[i
 
 
 def uniform_elements(scheme: Scheme, stream: ByteStream, count: int) -> Elements:
-    """Return the next elements of a stream; words that are not below p are skipped."""
-    kept = np.empty(0, scheme.word)
-    while len(kept) < count:
-        lacking = count - len(kept)
-        spare = lacking // 32 + 16  # of the bytes, one in 50 is skipped
-        words = np.frombuffer(stream((lacking + spare) * scheme.word.itemsize), scheme.word)
-        kept = np.concatenate([kept, words[words < scheme.p]])
-    return kept[:count]
+    """Return the next elements of a stream; later words replace those that are not below p."""
+    spare = count // 32 + 16  # of the bytes, one in 50 is replaced
+    words = np.frombuffer(stream((count + spare) * scheme.word.itemsize), scheme.word).copy()
+    elements, later = words[:count], words[count:]
+    (places,) = (elements >= scheme.p).nonzero()
+    instead = later[later < scheme.p]
+    if len(places) > len(instead):
+        more = uniform_elements(scheme, stream, len(places) - len(instead))
+        instead = np.concatenate([instead, more])
+    elements[places] = instead[: len(places)]
+    return elements
 
 
-def zero_sums(scheme: Scheme, me: int, drawn: Mapping[int, Draws], count: int) -> Elements:
+def zero_sums(scheme: Scheme, me: int, drawn: Mapping[int, Elements], count: int) -> Elements:
     """Return a party's masks, which the first 2t + 1 parties add up to 0.
 
     Each two of them draw the same elements, here by the index of the other party. One of them adds
     these elements, and the other one subtracts them.
     """
     masks = np.zeros(count, scheme.wide)
-    for other in range(scheme.multiplying):
-        if other != me:
-            elements = drawn[other](count)
-            masks += elements if me < other else elements.dtype.type(scheme.p) - elements
+    for other, elements in drawn.items():
+        masks += elements if me < other else elements.dtype.type(scheme.p) - elements
     return reduced(masks, scheme.p)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
-    """A sender's words in a round, which all parties add up to those of other senders.
+    """A sender's values in a round, which all parties add up to those of other senders.
 
-    Dealt words have the shape (n, m), one row for each party, and opened words, the same for all,
-    (m,). A party that does not send has none.
+    Values have the shape (m,); a party that does not send has none. They are dealt, opened, or
+    opened under masks.
     """
 
     size: Size
-    words: Elements | None
+    values: Elements | None
+    is_masked: bool = False
 
-    def to(self, party: int) -> Elements:
-        """Return a sender's words for a party, sent or drawn."""
-        if self.words is None:
-            return NOTHING
-        return self.words if self.size.is_public else self.words[party]
+
+class RoundWords(NamedTuple):
+    """The words that a party sends in a round, of all its parts in the order of `Sides`."""
+
+    dealt: Elements
+    """Shape (n, m), one row for each party."""
+    opened: Elements
+    """Shape (m,), the same for all parties."""
+
+
+class Sides(NamedTuple):
+    """The parts of a round that are dealt, and those that are opened, in the order of their words.
+
+    Those with the most senders come first, so the words of any sender are the first of a side.
+    Parts under masks, which have the same senders, follow each other.
+    """
+
+    dealt: list[Part]
+    opened: list[Part]
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> Self:
+        """Sort the parts of a round."""
+        each = sorted(parts, key=lambda part: (-part.size.senders, part.is_masked))
+        dealt = [part for part in each if not part.size.is_public]
+        return cls(dealt, [part for part in each if part.size.is_public])
+
+    def split(self, parts: Sequence[Part], sums: Elements) -> list[Elements]:
+        """Return the sums of each part, given those of all words of a round, dealt ones first."""
+        found, start = dict[Part, Elements](), 0
+        for part in (*self.dealt, *self.opened):
+            found[part] = sums[start : start + part.size.words]
+            start += part.size.words
+        return [found[part] for part in parts]
+
+
+def joined(values: Iterable[Elements | None]) -> Elements:
+    """Return values in one array, without those of parts in which a party does not send."""
+    return np.concatenate([NOTHING, *(each for each in values if each is not None)])
 
 
 Play: TypeAlias = Generator[Sequence[Part], Sequence[Any], _R]
-"""A party's actions: a generator that yields the parts of a round and receives their sums.
+"""A party's actions: a generator that yields the parts of a round and receives their sums."""
 
-The parts are in the order in which they were made, those with the most senders first: the words of
-any sender are thus the first words of the round, and both ends of a stream draw in one order.
-"""
+
+def alongside(first: Play[_R], second: Play[_S]) -> Play[tuple[_R, _S]]:
+    """Play two plays of one dealer in the same rounds, until both have ended."""
+    plays: tuple[Play[Any], ...] = first, second
+    results: list[Any] = [None, None]
+    heard: dict[int, Any] = dict.fromkeys(range(len(plays)))
+    while True:
+        parts = dict[int, Sequence[Part]]()
+        for place, sums in heard.items():
+            try:
+                parts[place] = plays[place].send(sums)
+            except StopIteration as end:
+                results[place] = end.value
+        if not parts:
+            return results[0], results[1]
+        told = iter((yield [*chain.from_iterable(parts.values())]))
+        heard = {place: list(islice(told, len(own))) for place, own in parts.items()}
 
 
 class Dealer:
@@ -247,23 +307,21 @@ class Dealer:
 
     Args:
         draws: The source of uniform elements that only this party knows.
-        given: The source of the shares that `drawing_with` this party draw too, shape (t, m).
-        masks: The source of this party's masks for opened products; see `zero_sums`.
     """
 
-    def __init__(self, scheme: Scheme, me: int, draws: Draws, given: Draws, masks: Draws) -> None:
-        self.scheme, self._me = scheme, me
-        self._draws, self._given, self._masks = draws, given, masks
+    def __init__(self, scheme: Scheme, me: int, draws: Draws) -> None:
+        self.scheme, self._me, self._draws = scheme, me, draws
         self._linear = self._weight(scheme.drawing)
         self._square = self._weight(scheme.multiplying)
 
     def summed(self, own: Elements) -> Part:
         """Deal the party's own values, shape (m,); the sum is a share of all parties' total."""
-        return self._dealt(self.scheme.elements(own), len(own), self.scheme.parties)
+        return Part(Size(len(own), self.scheme.parties), self.scheme.elements(own))
 
     def opened_sum(self, own: Elements) -> Part:
         """Open the party's words, shape (m,), uniform to others; the sum is all parties' total."""
-        return self._opened(self.scheme.elements(own), len(own), self.scheme.parties)
+        size = Size(len(own), self.scheme.parties, is_public=True)
+        return Part(size, self.scheme.elements(own))
 
     def pads(self, count: int) -> Elements:
         """Draw uniform elements, known to this party alone."""
@@ -272,23 +330,38 @@ class Dealer:
     def random(self, count: int) -> Part:
         """Deal uniform elements; the sum is a share of elements that no coalition knows."""
         values = self.pads(count) if self._me < self.scheme.drawing else None
-        return self._dealt(values, count, self.scheme.drawing)
+        return Part(Size(count, self.scheme.drawing), values)
 
     def reshared(self, products: Elements) -> Part:
         """Reshare products of the party's shares, shape (m,); the sum is a share of degree t."""
-        weighted = self._weighted(products, self._square)
-        return self._dealt(weighted, len(products), self.scheme.multiplying)
+        size = Size(len(products), self.scheme.multiplying)
+        return Part(size, self._weighted(products, self._square))
 
     def opened(self, shares: Elements) -> Part:
         """Open the party's shares, shape (m,); the sum is the secret."""
-        return self._opened(self._weighted(shares, self._linear), len(shares), self.scheme.drawing)
+        size = Size(len(shares), self.scheme.drawing, is_public=True)
+        return Part(size, self._weighted(shares, self._linear))
 
     def opened_products(self, products: Elements) -> Part:
         """Open products of the party's shares, shape (m,), under masks; the sum is the secret."""
-        weighted, count = self._weighted(products, self._square), len(products)
-        if weighted is not None:
-            weighted = self.scheme.elements(weighted + self._masks(count))
-        return self._opened(weighted, count, self.scheme.multiplying)
+        size = Size(len(products), self.scheme.multiplying, is_public=True)
+        return Part(size, self._weighted(products, self._square), is_masked=True)
+
+    def words(self, sides: Sides, given: Elements, masks: Elements) -> RoundWords:
+        """Return the party's words of a round.
+
+        Args:
+            given: The shares that `drawing_with` this party draw too of what it deals, shape (t,
+                m), in the order of its words.
+            masks: The party's masks of products, in this order; none if it does not multiply.
+        """
+        values, words = (joined(part.values for part in side) for side in sides)
+        bare = takewhile(lambda part: not part.is_masked, sides.opened)
+        start = sum(part.size.words for part in bare)
+        words = words.astype(self.scheme.wide, copy=False)  # also without any
+        words[start : start + len(masks)] += masks
+        words = reduced(words, self.scheme.p).astype(self.scheme.word)
+        return RoundWords(self.scheme.shares(self._me, values, given), words)
 
     def _weight(self, senders: int) -> int | None:
         """Return the weight of this party's words among those of the first parties."""
@@ -299,37 +372,6 @@ class Dealer:
         if weight is None:
             return None
         return self.scheme.elements(self.scheme.elements(values) * self.scheme.wide.type(weight))
-
-    def _dealt(self, values: Elements | None, count: int, senders: int) -> Part:
-        if values is not None:
-            values = self.scheme.shares(self._me, values, self._given(count))
-        return Part(Size(count, senders), values)
-
-    def _opened(self, values: Elements | None, count: int, senders: int) -> Part:
-        words = None if values is None else values.astype(self.scheme.word)
-        return Part(Size(count, senders, is_public=True), words)
-
-
-def sent_words(parts: Sequence[Part], to: int, *, drawn: bool) -> Elements:
-    """Return a sender's words of a round for a party; dealt ones may be drawn instead."""
-    sent = (part.to(to) for part in parts if part.size.is_public or not drawn)
-    return np.concatenate([NOTHING, *sent])
-
-
-def heard_words(parts: Sequence[Part], sender: int, words: Elements, draw: Draws) -> Elements:
-    """Return all words of a sender for a party that draws dealt ones, given the opened ones."""
-    start, heard = 0, list[Elements]([NOTHING])
-    for count, senders, is_public in (part.size for part in parts):
-        if sender < senders:
-            heard.append(words[start : start + count] if is_public else draw(count))
-            start += count * is_public
-    return np.concatenate(heard)
-
-
-def split_sums(parts: Sequence[Part], sums: Elements) -> list[Elements]:
-    """Return the sums of each part, given those of all words of a round."""
-    ends = accumulate((part.size.words for part in parts), initial=0)
-    return [sums[start:end] for start, end in pairwise(ends)]
 
 
 def drawn(needed: int, chance: float) -> int:
