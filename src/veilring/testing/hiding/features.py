@@ -571,7 +571,9 @@ def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], Mask] | None:
         return None
     compared = picked(int(ends[-1]), _KNOWN_MAX)
     parts = np.split(compared, np.searchsorted(compared, ends[:-1]))
-    places = [part - end + block.entries for part, end, block in zip(parts, ends, blocks, strict=True)]
+    places = [
+        part - end + block.entries for part, end, block in zip(parts, ends, blocks, strict=True)
+    ]
     chosen = list(zip(blocks, places, strict=True))
     values = np.concatenate([block.values[:, at] for block, at in chosen], axis=1)
     return values, ~np.concatenate([block.missing[:, at] for block, at in chosen], axis=1)
