@@ -18,7 +18,7 @@ from veilring.nodes.party import broadcast
 from veilring.protocols.masks import keys_cost, masked_cost, masked_sum
 from veilring.protocols.system import PARTIES
 from veilring.testing.auditing import Audit, Claim, RoleClaims, Verdict
-from veilring.testing.auditing.findings import QUICK
+from veilring.testing.auditing.findings import QUICK, Effort
 from veilring.transport import Message
 from veilring.transport.messages import Array
 
@@ -179,7 +179,7 @@ CLAIMS = tuple(
 AUDIT = Audit("majority", "Majority", {"mistake": "leak"}, 7, True, 1e-6, CLAIMS, 12.0)
 
 
-def let_audits_be_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let audits of this process compare few runs."""
-    monkeypatch.setattr("veilring.testing.hiding.RUNS_MIN", FEW.runs)
-    monkeypatch.setattr("veilring.testing.auditing.QUICK", FEW)
+def let_audits_be_short(monkeypatch: pytest.MonkeyPatch, effort: Effort = FEW) -> None:
+    """Let quick audits of this process compare as many runs as an effort says."""
+    monkeypatch.setattr("veilring.testing.hiding.RUNS_MIN", effort.runs)
+    monkeypatch.setattr("veilring.testing.auditing.QUICK", effort)

@@ -30,7 +30,12 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     protecting_shares,
     worst_loss,
 )
-from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
+from veilring.protocols.noisyvotes.algorithm.releases import (
+    VotesAnswer,
+    batch_steps,
+    noisy_counts,
+    noisy_votes,
+)
 from veilring.protocols.noisyvotes.roles import (
     Radii,
     queries_max,
@@ -296,8 +301,16 @@ class VotesSetup(PeerSetup):
     @override
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw the noisy votes of a batch, which all parties learn."""
-        answers = (self.answer(queries, rng).totals for _ in range(runs))
-        return np.array([totals.ravel() for totals in answers], np.float64)
+        parts, parameters, radii = list(self.parts.values()), self.parameters, self.radii(queries)
+        if parameters.radii_of(queries, radii) is None:  # noise decides which rows vote
+            answers = (self.answer(queries, rng).totals for _ in range(runs))
+            return np.array([totals.ravel() for totals in answers], np.float64)
+        exponent = parameters.exponent(len(parts))
+        voting = next(batch_steps(queries, parameters, radii, shares=exponent.denominator))
+        counts = [np.tile(voting.count(rows), runs) for rows in parts]
+        totals = np.sum([noisy_counts(own, voting.plan, exponent, rng) for own in counts], axis=0)
+        by_run = totals.reshape(len(queries), runs, -1).swapaxes(0, 1)
+        return np.asarray(by_run.reshape(runs, -1), np.float64)
 
     @override
     def noise(self, queries: Floats, answer: VotesAnswer) -> PlannedNoise | None:

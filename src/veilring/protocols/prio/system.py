@@ -213,7 +213,9 @@ class PrioSetup(ReleasedSetup):
         """Draw noisy totals without what the observers can subtract: their rows and noise."""
         rows, (noise,) = list(self.parts.values())[-1], self.parameters.noises
         hidden = self.parameters.statistic.sum(rows.features, rows.labels)
-        return np.array([hidden + noise.share(rng) for _ in range(runs)], np.float64)
+        every = replace(noise.sensitivity, dimensions=runs * len(hidden))
+        shares = replace(noise, sensitivity=every).share(rng)
+        return (hidden + shares.reshape(runs, -1)).astype(np.float64)
 
     @override
     def _parts(self) -> list[Rows]:

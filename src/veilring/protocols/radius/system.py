@@ -21,7 +21,7 @@ from veilring.protocols.claims import Argument
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import ConversionName
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_within
 from veilring.protocols.radius.messages import (
     REQUEST_EPSILON_MAX,
     REQUEST_EPSILON_MIN,
@@ -158,6 +158,24 @@ class OwnerSetup(ServerSetup):
         request = self._request(queries)
         self.rules.check(request)
         return self.rules.label(request, self._rows, rng).labels
+
+    @override
+    def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats | None:
+        """Draw the labels of batches; those within a radius share the count of votes."""
+        request, rules = self._request(queries), self.rules
+        if request.k:
+            return super().observe(queries, runs, rng)
+        labels = label_within(
+            queries,
+            request.radii,
+            self._rows,
+            rng,
+            epsilon=request.epsilon,
+            classes=rules.facts.classes,
+            work=rules.work,
+            batches=runs,
+        )
+        return labels.reshape(runs, -1).astype(np.float64)
 
     @override
     def spent(self, batches: int) -> Spent:

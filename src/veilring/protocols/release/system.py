@@ -380,7 +380,14 @@ class ReleaseSetup(ReleasedSetup):
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw noisy totals without the observers' own vectors, which they can subtract."""
         own = 0 if self._release.trusted else len(self.observers)
-        return np.array([self._draw_unknown(own, rng) for _ in range(runs)])
+        if self.parameters.first is not None:  # each run's first sum decides what the other adds up
+            return np.array([self._draw_unknown(own, rng) for _ in range(runs)])
+        statistic, noise = next(release_steps(self.parameters))
+        unknown = self._parts()[own:]
+        hidden = sum(statistic.sum(rows.features, rows.labels) for rows in unknown)
+        every = replace(noise.sensitivity, dimensions=runs * noise.sensitivity.dimensions)
+        shares = sum(replace(noise, sensitivity=every).share(rng) for _ in unknown)
+        return (hidden + np.reshape(shares, (runs, -1))).astype(np.float64)
 
     def _draw_unknown(self, own: int, rng: Generator) -> Floats:
         parts = self._parts()

@@ -76,6 +76,8 @@ _LOW_BITS: Final = 256
 _WORD_MAX: Final = (1 << 64) - 1
 # The entries of other messages that a message is compared with, spread over all of them.
 _KNOWN_MAX: Final = 128
+# Words of as many bits are looked up in a table of all words: a report has thousands of bytes.
+_TABLE_BITS: Final = 8
 
 _INPUT: Final = "the input of "
 _RESULT: Final = "the result of "
@@ -539,9 +541,7 @@ def _beside(
         if known is None:
             continue
         values, there = known
-        equal = (block.values[:, :, None] == values[:, None, :]) & there[:, None, :]
-        equal &= ~block.missing[:, :, None]
-        held = equal.any(axis=2)
+        held = _held(block, values, there)
         yield place.name(f"number of entries that are {whose}"), _column(held.sum(axis=1), absent)
         for entry in picked(block.entries, most):
             missing = block.missing[:, entry]
@@ -551,11 +551,29 @@ def _beside(
                 yield place.name(f"rank of entry {entry} among own numbers"), _column(rank, missing)
 
 
+def _held(block: Block, values: NDArray[Any], there: Mask) -> Mask:
+    """Return whether each entry of a block is among the known numbers of its run."""
+    if 0 < block.bits <= _TABLE_BITS:
+        seen = np.zeros((len(values), 1 << block.bits), np.bool_)
+        runs, at = np.nonzero(there & (values < np.uint64(1 << block.bits)))
+        seen[runs, values[runs, at]] = True
+        held = np.take_along_axis(seen, block.values.astype(np.intp), axis=1)
+    else:
+        equal = (block.values[:, :, None] == values[:, None, :]) & there[:, None, :]
+        held = equal.any(axis=2)
+    return np.asarray(held & ~block.missing)
+
+
 def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], Mask] | None:
-    """Return all entries of blocks and whether each exists; None without any entry."""
-    if not any(block.entries for block in blocks):
+    """Return some entries of blocks and whether each exists; None without any entry."""
+    ends = np.cumsum([block.entries for block in blocks])
+    if not blocks or not ends[-1]:
         return None
-    values = np.concatenate([block.values for block in blocks], axis=1)
-    there = ~np.concatenate([block.missing for block in blocks], axis=1)
-    compared = picked(values.shape[1], _KNOWN_MAX)
-    return values[:, compared], there[:, compared]
+    compared = picked(int(ends[-1]), _KNOWN_MAX)
+    parts = np.split(compared, np.searchsorted(compared, ends[:-1]))
+    places = [
+        part - end + block.entries for part, end, block in zip(parts, ends, blocks, strict=True)
+    ]
+    chosen = list(zip(blocks, places, strict=True))
+    values = np.concatenate([block.values[:, at] for block, at in chosen], axis=1)
+    return values, ~np.concatenate([block.missing[:, at] for block, at in chosen], axis=1)

@@ -144,19 +144,19 @@ def answer_query(
     Returns:
         The label and its price. Store the price durably before you release the label.
     """
-    noise = rng.standard_normal(1 + parameters.classes)
+    noise, entry = rng.standard_normal(1 + parameters.classes), parameters.entry_units
     # A record that cannot pay for being counted takes no part at all.
-    able = remaining[near.records] >= parameters.entry_units
+    able = remaining[near.records] >= entry
     active, kappa, classes = near.records[able], near.kernels[able], near.labels[able]
     reused = np.zeros(parameters.classes + 1) if released is None else released
     count = len(active) + reused[-1] + parameters.sigma1 * noise[0]
     K = max(count, float(LEAST_NEIGHBOURS))
-    left = remaining[active] - parameters.entry_units
+    left = remaining[active] - entry
     spread = parameters.sigma2 * math.sqrt(K)
     affordable = np.sqrt(left * (2.0 / UNITS)) * (spread * _SHORT_OF)
     votes = np.floor(np.minimum(kappa, affordable) * _VOTE_STEPS)
     price = to_units(np.square(votes * (1 / (_VOTE_STEPS * spread))) / 2)
-    units = parameters.entry_units + price
+    units = entry + price
     remaining[active] -= units
     totals = np.bincount(classes, weights=votes, minlength=parameters.classes)
     noisy = totals / _VOTE_STEPS + reused[:-1] + spread * noise[1:]

@@ -18,6 +18,7 @@ from fractions import Fraction
 from math import inf, nextafter
 from typing import Final, NamedTuple, Self
 
+import numpy as np
 from numpy.random import Generator
 
 from veilring.arrays import Floats, Ints
@@ -45,19 +46,22 @@ def label_within(
     epsilon: float,
     classes: int,
     work: int = WORK_MAX,
+    batches: int = 1,
 ) -> Ints:
-    """Release a label for each query, shape (Q,), all under one budget (Algorithm 3).
+    """Release a label for each query, shape (batches · Q,), all under one budget (Algorithm 3).
 
     For a ball without rows, the label is random.
 
     Args:
         epsilon: The budget of the batch, above 0, if a row is added or removed; twice as much if a
             row is replaced.
+        batches: The number of releases, one after the other, each of which spends the budget.
     """
     require_width(queries, rows)
     shares = plan_batch(queries, radii, epsilon, work=work).epsilons
     counts = count_votes(queries, radii, rows, classes)
-    return permute_and_flip(counts, shares, rng, monotone=True)
+    every = np.tile(counts, (batches, 1)), np.tile(shares, batches)
+    return permute_and_flip(*every, rng, monotone=True)
 
 
 def plan_batch(
