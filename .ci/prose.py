@@ -19,10 +19,10 @@ import tempfile
 import tomllib
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harper.__main__ import find_binary_path
 
@@ -34,6 +34,8 @@ _SECTIONS = re.compile(r"(Args|Attributes|Raises|Returns|Yields):$")
 _PARAMETER = re.compile(r"^(\*{0,2}[\w.]+): ")
 _SENTENCE = re.compile(r"(?:(?<=[.;:!?] )|^)[A-Z][^.;:!?]*[.;:!?]?")
 _CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|\{[\w:]+\}")
+# An example of a rule; a bad one has what it becomes behind it.
+_EXAMPLE = re.compile(r'^(?:test|allows) "(.+?)"(?: "(.+)")?$', re.MULTILINE)
 _BATCHES = 8  # of pages: Harper reads several files at once, and prepares long for each
 _WORDS_MIN = 4  # a shorter string is a name, a key or a part of a file
 
@@ -159,30 +161,14 @@ def _openings(
 
 def harper(pages: Sequence[Prose]) -> Iterator[Finding]:
     """Yield what Harper finds, by its own rules and by the project's."""
-    own = sorted(STYLE.glob("*.weir"))
     accepted = (STYLE / "words.txt").read_text(encoding="utf-8").split()
-    rules = [*(rule.stem for rule in own), *(STYLE / "built-in.txt").read_text().split()]
-    with tempfile.TemporaryDirectory() as folder, find_binary_path() as binary:
-        pack = Path(folder) / "style.weirpack"
-        with zipfile.ZipFile(pack, "w") as file:
-            for rule in (*own, STYLE / "manifest.json"):
-                file.write(rule, rule.name)
-        batches = {f"{first}.md": pages[first::_BATCHES] for first in range(_BATCHES)}
-        for name, batch in batches.items():
-            lines = [line for page in batch for line in (*page.lines, "")]
-            (Path(folder) / name).write_text("\n".join(lines), encoding="utf-8")
-        options = ["--format", "json", "--quiet", "--dialect", "british", "--only", ",".join(rules)]
-        options += ["--weirpacks", str(pack), "--user-dict-path", str(STYLE / "words.txt")]
-        done = subprocess.run(
-            [binary, "lint", *options, *batches],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if not done.stdout:
-        raise SystemExit(done.stderr)
-    for each in json.loads(done.stdout):
+    built_in = (STYLE / "built-in.txt").read_text(encoding="utf-8").split()
+    batches = {f"{first}.md": pages[first::_BATCHES] for first in range(_BATCHES)}
+    files = {
+        name: [line for page in batch for line in (*page.lines, "")]
+        for name, batch in batches.items()
+    }
+    for each in _lint(files, *built_in):
         origins = [
             (page.path, origin) for page in batches[each["file"]] for origin in (*page.origins, 0)
         ]
@@ -193,6 +179,32 @@ def harper(pages: Sequence[Prose]) -> Iterator[Finding]:
             if lint["rule"] == "SpellCheck" and (is_name or found in accepted):
                 continue  # Harper's own dictionary takes precedence over words of another dialect
             yield Finding(path, line, lint["rule"], found[:60], lint["message"])
+
+
+def _lint(files: Mapping[str, Sequence[str]], *built_in: str) -> list[dict[str, Any]]:
+    """Return what Harper says of each file's lines, by the project's rules and some of its own."""
+    own = sorted(STYLE.glob("*.weir"))
+    rules = ",".join((*(rule.stem for rule in own), *built_in))
+    with tempfile.TemporaryDirectory() as folder, find_binary_path() as binary:
+        pack = Path(folder) / "style.weirpack"
+        with zipfile.ZipFile(pack, "w") as file:
+            for rule in (*own, STYLE / "manifest.json"):
+                file.write(rule, rule.name)
+        for name, lines in files.items():
+            (Path(folder) / name).write_text("\n".join(lines), encoding="utf-8")
+        options = ["--format", "json", "--quiet", "--dialect", "british", "--only", rules]
+        options += ["--weirpacks", str(pack), "--user-dict-path", str(STYLE / "words.txt")]
+        done = subprocess.run(
+            [binary, "lint", *options, *files],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if not done.stdout:
+        raise SystemExit(done.stderr)
+    said: list[dict[str, Any]] = json.loads(done.stdout)
+    return said
 
 
 def check(paths: Iterable[str]) -> list[Finding]:
@@ -207,14 +219,22 @@ def check(paths: Iterable[str]) -> list[Finding]:
 
 
 def examples() -> list[str]:
-    """Return the rules whose bad example is not found, or whose good one is."""
-    wrong = []
-    with find_binary_path() as binary:
-        for rule in sorted(STYLE.glob("*.weir")):
-            text = rule.read_text(encoding="utf-8")
-            done = subprocess.run([binary, "test", rule], capture_output=True, check=False)
-            if done.returncode or "\ntest " not in text or "\nallows " not in text:
-                wrong.append(rule.stem)
+    """Return the rules that lack an example, or are wrong about one.
+
+    Harper prepares as long for one rule as for all, so that it reads all examples at once.
+    """
+    listed = {rule.stem: _EXAMPLE.findall(rule.read_text("utf-8")) for rule in STYLE.glob("*.weir")}
+    wrong = {
+        name
+        for name, shown in listed.items()
+        if {bool(better) for _, better in shown} != {True, False}
+    }
+    flat = [(name, *example) for name, shown in listed.items() for example in shown]
+    for (name, _, better), found in zip(
+        flat, _corrected([text for _, text, _ in flat]), strict=True
+    ):
+        if ((name, better) not in found) if better else (name in dict(found)):
+            wrong.add(name)
     rules = tomllib.loads((STYLE / "openings.toml").read_text(encoding="utf-8"))
     for name, rule in rules.items():
         bad, good = (
@@ -222,8 +242,24 @@ def examples() -> list[str]:
             for kind in ("bad", "good")
         )
         if bad != [name] or good:
-            wrong.append(name)
-    return wrong
+            wrong.add(name)
+    return sorted(wrong)
+
+
+def _corrected(sentences: Sequence[str]) -> list[set[tuple[str, str]]]:
+    """Return, for each sentence, the rules that find something and what they make of it."""
+    (said,) = _lint({"examples.md": [line for text in sentences for line in (text, "")]})
+    found = [set[tuple[str, str]]() for _ in sentences]
+    for lint in said["lints"]:
+        place, first = (lint["line"] - 1) // 2, lint["column"] - 1
+        before, after = (
+            sentences[place][:first],
+            sentences[place][first + len(lint["matched_text"]) :],
+        )
+        for each in lint["suggestions"] or [""]:
+            words = each.removeprefix("Replace with: “").removesuffix("”")
+            found[place].add((lint["rule"], f"{before}{words}{after}"))
+    return found
 
 
 def tracked(below: Path = ROOT) -> list[str]:

@@ -26,6 +26,7 @@ author = project_copyright = "The veilring authors"
 version = release = metadata.version("veilring")
 
 extensions = [
+    "docs._ext.navigation",
     "docs._ext.pictures",
     "docs._ext.tables",
     "myst_nb",

@@ -26,8 +26,10 @@ settings.load_profile("veilring")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Workers share the cores: threads of a matrix product would spin while they wait for each other.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Workers share the cores: threads of a matrix product, or of a tree that is grown, would spin while
+# they wait for each other.
+for library in ("OPENBLAS", "OMP"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 # Typer builds all commands again for each call.
 pytest.MonkeyPatch().setattr(typer.testing, "_get_command", cache(typer.main.get_command))

@@ -46,6 +46,7 @@ _SUFFIXES: Final = (
 # What some module of the package imports and `pip install '.[docs]'` does not bring.
 EXTRAS: Final = ("distributed", "psycopg", "pyproj", "pytest", "sentence_transformers")
 _COMMENT: Final = re.compile("# ")
+_TABLE: Final = re.compile(r"<table\b.*?</table>", re.DOTALL)
 _CONSTANT: Final = re.compile("[A-Z][A-Z_]+(: Final)? = ")
 
 
@@ -224,7 +225,11 @@ def _default(key: DescribedKey) -> str:
 
 def label_cells(body: str) -> str:
     """Return a page in which each cell of a table has its column's name, for `pages.css`."""
-    page = BeautifulSoup(body, "html.parser")
+    return _TABLE.sub(_labelled, body)
+
+
+def _labelled(found: re.Match[str]) -> str:
+    page = BeautifulSoup(found[0], "html.parser")
     for table in page.select("table.docutils"):
         names = [head.get_text(" ", strip=True) for head in table.select("thead th")]
         for row in table.select("tbody tr"):
@@ -234,7 +239,7 @@ def label_cells(body: str) -> str:
 
 
 def _label_page(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _: Any) -> None:  # noqa: ANN401  (a document, or none)
-    if "<table" in context.get("body", ""):
+    if "body" in context:
         context["body"] = label_cells(context["body"])
 
 

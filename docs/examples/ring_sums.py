@@ -12,7 +12,7 @@ from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, waleck
 from veilring.protocols.ring.attacks import CoalitionView, recover_input
 from veilring.protocols.ring.roles import secure_sum
 
-SIZES = range(5, 22)
+SIZES = range(5, 14)
 
 
 def neighbours(ring: Ring, victim: str, cycles: int) -> list[str]:
@@ -50,7 +50,7 @@ async def attack(n: int, cycles: int) -> tuple[int, int]:
 
 def main() -> None:
     """Print a line for each number of parties and a column for each number of cycles."""
-    print(" n  s = " + "".join(f"{s:<7}" for s in range(1, 11)).rstrip())
+    print(" n  s = " + "".join(f"{s:<7}" for s in range(1, 7)).rstrip())
     for n in SIZES:
         cells = [asyncio.run(attack(n, s)) for s in range(1, (n - 1) // 2 + 1)]
         print(f"{n:2}      " + "".join(f"{f'{all_}, {few}':7}" for all_, few in cells).rstrip())

@@ -91,7 +91,7 @@ def test_writes_a_folder_with_page_picture_and_json(tmp_path: Path) -> None:
     """
     path, out, plot = tmp_path / "wan.toml", tmp_path / "runs" / "iris", tmp_path / "accuracy.svg"
     path.write_text('latency = { distribution = "constant", seconds = 0.5 }\n')
-    printed = _compare("--out", out, "--plot", plot, "--network", path)
+    printed = _compare("--out", out, "--plot", plot, "--network", path, "--no-hindsight")
     files = {"report.html", "comparison.json", "accuracy.svg"}
     assert {path.name for path in out.iterdir()} == files
     assert json.loads((out / "comparison.json").read_text()) == printed

@@ -15,7 +15,7 @@ from veilring.protocols.release.algorithm.steps import ReleaseParameters, simula
 
 TABLES = 40
 TESTED = 2000  # rows: an accuracy has an error of 1.1 points at most
-RELEASES = 6
+RELEASES = 4
 TRUST = Trust(8, 3)
 # With fewer rows, noise at epsilon = 0.5 may hide which class is the largest.
 ROWS_MIN, ROWS_MAX = 250, 6000

@@ -16,6 +16,7 @@ if all keep the same part, nothing but the weight of the priors changes.
 """
 
 from abc import abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import pi, sqrt
@@ -146,16 +147,16 @@ def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
     `(1 - 1/k) / 2` and k - 1 entries of `-1 / (2 k)`, whatever its value is.
     """
     numbers = features.joint_width - sum(len(each.values) for each in features.categories)
-    blocks: list[tuple[tuple[Fraction, int], ...]] = [((Fraction(1, 2), 1),)] * numbers
+    times = Counter({Fraction(1, 2): numbers})
     for each in features.categories:
         share = Fraction(1, len(each.values))
-        blocks.append((((1 - share) / 2, 1), (share / 2, len(each.values) - 1)))
+        times.update({(1 - share) / 2: 1})
+        times.update({share / 2: len(each.values) - 1})
     power = 1 if norm == "l1" else 2
     return sum(
         (
-            times * (entry**power + ((2 * entry**2) ** power if moments else 0))
-            for block in blocks
-            for entry, times in block
+            count * (entry**power + ((2 * entry**2) ** power if moments else 0))
+            for entry, count in times.items()
         ),
         Fraction(0),
     )

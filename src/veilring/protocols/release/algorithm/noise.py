@@ -263,26 +263,8 @@ def plan_noise(
         )
         parts = _parts(epsilon, weights)
         return tuple(_laplace(part, trust, row) for part, row in zip(parts, sums, strict=True))
-    ideals = [_ideal_sigma(epsilon, delta, trust, weight) for weight in weights]
-    for ideal, row in zip(ideals, sums, strict=True):
-        _require_fine(ideal * row.length)
-
-    def noises(factor: float) -> tuple[SumNoise, ...]:
-        return tuple(
-            SumNoise(distribution, sigma_ceil(factor * ideal * row.length), row, trust)
-            for ideal, row in zip(ideals, sums, strict=True)
-        )
-
-    def meets(factor: float) -> bool:
-        account = account_of(noises(factor))
-        if isinstance(account, NearGaussian):
-            return account.delta(epsilon) <= delta  # a hundred times as fast as its epsilon
-        return account.epsilon(delta) <= epsilon
-
-    found = noises(find_least(meets))
-    for noise in found:
-        _require_drawn(noise)
-    return found
+    weighted = tuple(zip(sums, weights, strict=True))
+    return _calibrated(distribution, epsilon, delta, trust, weighted)
 
 
 def scale_for(
@@ -336,7 +318,38 @@ def rule_deviation(epsilon: float, delta: float, trust: Trust) -> float:
     return _analytic_sigma(epsilon, delta) * math.sqrt(trust.factor)
 
 
-# Each party of a release needs it several times, and a search takes a millisecond.
+# Each party of a release needs both several times, and a search takes milliseconds.
+@lru_cache(maxsize=256)
+def _calibrated(
+    distribution: NoiseDistribution,
+    epsilon: float,
+    delta: float,
+    trust: Trust,
+    weighted: tuple[tuple[Sensitivity, Fraction], ...],
+) -> tuple[SumNoise, ...]:
+    """Return the noise of sums with their weights, if shares are not pure."""
+    ideals = [(row, _ideal_sigma(epsilon, delta, trust, weight)) for row, weight in weighted]
+    for row, ideal in ideals:
+        _require_fine(ideal * row.length)
+
+    def noises(factor: float) -> tuple[SumNoise, ...]:
+        return tuple(
+            SumNoise(distribution, sigma_ceil(factor * ideal * row.length), row, trust)
+            for row, ideal in ideals
+        )
+
+    def meets(factor: float) -> bool:
+        account = account_of(noises(factor))
+        if isinstance(account, NearGaussian):
+            return account.delta(epsilon) <= delta  # a hundred times as fast as its epsilon
+        return account.epsilon(delta) <= epsilon
+
+    found = noises(find_least(meets))
+    for noise in found:
+        _require_drawn(noise)
+    return found
+
+
 @lru_cache(maxsize=256)
 def _analytic_sigma(epsilon: float, delta: float) -> float:
     """Return the noise of the analytic Gaussian mechanism at L2 = 1."""
