@@ -14,8 +14,10 @@ import typer.testing
 from hypothesis import settings
 from tests.browser import Browser, open_browser
 
+from veilring.nodes.cluster import RUNTIMES
 from veilring.nodes.runtimes import processes
 from veilring.protocols.registry import BUILT_IN
+from veilring.testing import ProtocolRunner
 
 # The same cases each time, and none fails because the machine is busy.
 settings.register_profile("veilring", derandomize=True, deadline=None)
@@ -43,11 +45,16 @@ pytest.MonkeyPatch().setattr(
         *(place.partition(":")[0] for place in BUILT_IN.values()),
         "veilring.cli.console",
         "veilring.deployment",
+        "veilring.deployment.owner",
+        "veilring.deployment.peers",
+        "veilring.deployment.prediction",
         "veilring.deployment.surveys.aggregators",
         "veilring.deployment.surveys.collector",
         "veilring.deployment.surveys.upload",
         "veilring.privacy.upgrade",
         "veilring.protocols.ldp.collector",
+        "encodings.idna",
+        "pydantic.type_adapter",
         "rich.progress",
         "rich.table",
         "hypothesis",
@@ -96,6 +103,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Run one worker more than there are cores: many tests wait for processes."""
     return 1 + (os.cpu_count() or 1)
+
+
+@pytest.fixture(params=RUNTIMES)
+def run_everywhere(request: pytest.FixtureRequest) -> ProtocolRunner:
+    """Run a protocol as `run_protocol` does, and in processes.
+
+    These differ only in how parties are started: tests of the runtimes use them, and one of each
+    protocol, which for a system is in `test_served`.
+    """
+    return ProtocolRunner(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -104,6 +104,7 @@ def test_an_error_is_equal_in_another_process(error: Exception) -> None:
     assert repr(vars(again)) == repr(vars(error))
 
 
+@pytest.mark.slow
 def test_a_description_is_not_used_as_a_value() -> None:
     """`queries is of shape (1, 1)` is not English: such an error comes from `because`."""
 

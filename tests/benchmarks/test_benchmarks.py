@@ -195,6 +195,7 @@ def test_ties_take_more_rounds() -> None:
     assert many > 0.5
 
 
+@pytest.mark.slow
 def test_mpyc_finds_the_same_values() -> None:
     """MPyC reports seconds and bytes per query, and agrees with a plain sort."""
     found = measure(quick=True)

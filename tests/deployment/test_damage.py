@@ -204,6 +204,8 @@ ROLES: Final = {
         "serve server.toml", in_state, use_prediction, ("prediction",), "server.db"
     ),
 }
+# One for each layout of files: reports, a ledger.
+QUICK: Final = {"collector", "data owner"}
 
 
 def flipped(content: bytes, place: int) -> bytes:
@@ -231,7 +233,13 @@ def damages(sound: Files, random: Random) -> tuple[list[Files], list[Files]]:
 @pytest.mark.parametrize(
     "killed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["closed", "killed"]
 )
-@pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
+@pytest.mark.parametrize(
+    "role",
+    [
+        pytest.param(role, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, role in ROLES.items()
+    ],
+)
 def test_damage_is_refused_or_harmless(deploy: Deploy, role: Role, *, killed: bool) -> None:
     """A flipped bit, a missing end or a missing file loses no charge, answer, row or report."""
     folder, random = role.left(deploy, killed=killed), Random(1)

@@ -48,6 +48,9 @@ SERVERS: Final = {
     "survey": ("collector", "submit survey-client-0.toml survey-client-0.csv"),
 }
 """The party that is asked in each deployment, and a client's command."""
+OWNER_FIRST: Final = [
+    pytest.param(each, marks=() if each == "owner" else pytest.mark.slow) for each in SERVERS
+]
 LATER_VERSION: Final = PROTOCOL_VERSION + 1
 _log = logging.getLogger("veilring.saboteur")
 
@@ -375,6 +378,7 @@ def test_a_server_that_is_not_there(server: Diagnosed) -> None:
     assert f"no connection with {name}: nothing listens at its address" in server.fail()
 
 
+@pytest.mark.parametrize("server", OWNER_FIRST, indirect=True)
 def test_a_server_that_has_another_key_or_other_terms(server: Diagnosed) -> None:
     """The client learns the key of the terms that differs, and both of its values.
 
@@ -396,6 +400,7 @@ def test_a_server_that_has_another_key_or_other_terms(server: Diagnosed) -> None
     assert said in server.fail()
 
 
+@pytest.mark.parametrize("server", OWNER_FIRST, indirect=True)
 @pytest.mark.parametrize("body", [run_later_version, run_later_messages])
 def test_a_server_of_an_earlier_version(server: Diagnosed, body: Body) -> None:
     """Every client says which side has to be updated: also one that adds records."""

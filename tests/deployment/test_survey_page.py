@@ -227,7 +227,16 @@ async def test_an_answer_that_was_lost_counts_once(
 
 @needs_browser
 @needs_npm
-@pytest.mark.parametrize("lie", ["outdatedConfig", "reportTooEarly", "invalidMessage"])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "invalidMessage",
+        *(
+            pytest.param(lie, marks=pytest.mark.slow)
+            for lie in ("outdatedConfig", "reportTooEarly")
+        ),
+    ],
+)
 async def test_no_refusal_gets_a_second_report(
     visit: Visit, trusting: Browser, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:

@@ -79,19 +79,21 @@ def test_an_adversary_is_honest_by_default(run_protocol: ProtocolRunner) -> None
         assert run.transcript == honest.transcript
 
 
-def test_an_adversary_alters_its_input_and_its_messages(run_protocol: ProtocolRunner) -> None:
+def test_an_adversary_alters_its_input_and_its_messages(run_everywhere: ProtocolRunner) -> None:
     """Its role is given its own input and altered messages; others get altered, fitting ones."""
     for adversary, heard, said in (
         (Substitute("eve"), "ada", "eve"),
         (Alter(shout), "ada", "BOB"),
         (Deaf(), "ada said nothing", "bob"),
     ):
-        run = run_protocol(pass_on, NAMES, own=NAMES, watch=["bob"], adversaries={"bob": adversary})
+        run = run_everywhere(
+            pass_on, NAMES, own=NAMES, watch=["bob"], adversaries={"bob": adversary}
+        )
         assert run.results == {"ada": "cy", "bob": heard, "cy": said}
         assert [seen.message for seen in run.views["bob"].sent] == [Word(text=said)]
     wrong = r"a 'test\.word' message where 'ring\.commit' was expected"
     with pytest.raises(RunFailed, match=wrong):
-        run_protocol(draw_ring, NAMES, adversaries={"bob": Deaf()})
+        run_everywhere(draw_ring, NAMES, adversaries={"bob": Deaf()})
 
 
 async def test_each_run_starts_with_a_fresh_copy() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from tests.nodes.agreement import agree, agree_on, draw_triple, with_reset
 
-QUICK = range(16)
+QUICK = range(8)
 # A difference that one triple in fifty shows is found with a probability of 95 %.
 TRIPLES = 150
 PARTS = 2

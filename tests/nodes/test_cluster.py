@@ -45,10 +45,10 @@ from veilring.transport.roster import Identity
 from veilring.transport.tls import TlsEndpoint
 
 
-def test_a_run_has_results_costs_and_views(run_protocol: ProtocolRunner) -> None:
+def test_a_run_has_results_costs_and_views(run_everywhere: ProtocolRunner) -> None:
     """Resident data go to their party; messages count at the sender; watched parties have views."""
     own = {"ada": "a", "bob": "bb", "cy": "ccc"}
-    run = run_protocol(pass_on, NAMES, own=list(own.values()), watch=["bob"])
+    run = run_everywhere(pass_on, NAMES, own=list(own.values()), watch=["bob"])
     assert run.results == {"ada": "ccc", "bob": "a", "cy": "bb"}
     sizes = {name: frame_size(encode(bytes(16), Word(text=text))) for name, text in own.items()}
     assert_cost(run, messages=3, bytes=sum(sizes.values()), rounds=1)
@@ -63,9 +63,9 @@ def test_a_run_has_results_costs_and_views(run_protocol: ProtocolRunner) -> None
     assert run.trace == ()
 
 
-def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -> None:
+def test_set_up_messages_are_asserted_separately(run_everywhere: ProtocolRunner) -> None:
     """Set-up messages are counted separately, and a failed assertion shows both counts."""
-    run = run_protocol(draw_ring, NAMES)
+    run = run_everywhere(draw_ring, NAMES)
     setup = run.cost.setup
     assert setup.messages == 3 * 2 * 2  # each commits and reveals to all others
     assert_cost(run, messages=0, bytes=0, setup_messages=12, setup_bytes=setup.bytes)
@@ -75,10 +75,10 @@ def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -
         assert_cost(run, setup_bytes=setup.bytes + 1)
 
 
-def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
+def test_a_failure_anywhere_is_a_failure_everywhere(run_everywhere: ProtocolRunner) -> None:
     """The error is the one closest to the cause, with file, line and function, and no value."""
     with pytest.raises(RunFailed, match="bob: ValueError: bob had a bad day") as caught:
-        run_protocol(fail, NAMES, who="bob")
+        run_everywhere(fail, NAMES, who="bob")
     errors = caught.value.errors
     assert isinstance(errors["bob"], ValueError)
     assert isinstance(errors["cy"], SessionAborted)
@@ -115,10 +115,10 @@ async def test_an_argument_can_be_for_one_party_only() -> None:
     assert run.results == {"party-0": "", "party-1": "s", "party-2": ""}
 
 
-def test_sending_to_a_stranger_lists_the_peers(run_protocol: ProtocolRunner) -> None:
+def test_sending_to_a_stranger_lists_the_peers(run_everywhere: ProtocolRunner) -> None:
     """A wrong name is refused on every runtime with the argument and the names to choose from."""
     with pytest.raises(RunFailed, match=r"to is 'dan'; allowed: a peer of \w+: .*(bob|cy)"):
-        run_protocol(say_to_a_stranger, NAMES)
+        run_everywhere(say_to_a_stranger, NAMES)
 
 
 async def test_the_fixture_needs_a_plain_function() -> None:

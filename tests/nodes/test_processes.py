@@ -19,7 +19,7 @@ from veilring.errors import ClusterError, InputError, PeerLost, RunFailed, Sessi
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.runtimes import Processes, processes
 
-KILLS = 20
+KILLS = 8  # two of each party
 
 
 def _named(error: BaseException) -> str:
@@ -40,7 +40,7 @@ async def test_a_killed_party_is_named_by_every_survivor(point: int) -> None:
         victim = f"party-{point % 4}"
         pids = runtime.pids
         runs = [asyncio.create_task(cluster.run(chat, rounds=100_000)) for _ in range(2)]
-        await asyncio.sleep(0.01 + 0.005 * point)
+        await asyncio.sleep(0.01 + 0.0125 * point)
         os.kill(pids[victim], signal.SIGKILL)
         ends: list[object] = [*await asyncio.gather(*runs, return_exceptions=True)]
         ends += await asyncio.gather(cluster.run(pass_on), return_exceptions=True)

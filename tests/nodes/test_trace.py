@@ -85,9 +85,9 @@ async def _tell_all_twice(party: Party, own: str) -> None:
         await party.receive(Word, sender=peer)
 
 
-def test_traced_runs_are_equal_for_all_runtimes(run_protocol: ProtocolRunner) -> None:
+def test_traced_runs_are_equal_for_all_runtimes(run_everywhere: ProtocolRunner) -> None:
     """Each message has its number on its channel, both times and its size, and no content."""
-    run = run_protocol(_tell_all_twice, NAMES, own=[WORDS] * 3, trace=True)
+    run = run_everywhere(_tell_all_twice, NAMES, own=[WORDS] * 3, trace=True)
     for traced in (run.trace, run.traces):
         assert WORDS not in repr(traced)
     expected = {(*channel, number) for channel in CHANNELS for number in range(2)}
@@ -101,11 +101,11 @@ def test_traced_runs_are_equal_for_all_runtimes(run_protocol: ProtocolRunner) ->
         assert 0 <= message.sent_seconds <= message.received_seconds <= run.seconds
 
 
-def test_a_failed_run_keeps_its_messages_and_failures(run_protocol: ProtocolRunner) -> None:
+def test_a_failed_run_keeps_its_messages_and_failures(run_everywhere: ProtocolRunner) -> None:
     """The journal has all messages and each party's end, but no text of a foreign error."""
     journal = Journal()
     with pytest.raises(RunFailed, match="a bad day"):
-        run_protocol(fail_late, NAMES, who="bob", rounds=3, trace=journal)
+        run_everywhere(fail_late, NAMES, who="bob", rounds=3, trace=journal)
     # Before its third word arrived, all others had passed on their first.
     firsts = {(m.sender, m.receiver) for m in journal.messages if m.number == 0}
     assert firsts == {("ada", "bob"), ("bob", "cy"), ("cy", "ada")}

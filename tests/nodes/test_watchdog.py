@@ -66,7 +66,7 @@ async def retry(party: Party) -> str:
 
 async def compute_in_steps(party: Party) -> str:
     """Compute for longer than one step may, in several."""
-    for _ in range(20):
+    for _ in range(12):
         until = time.thread_time() + STEP_SECONDS / 10
         while time.thread_time() < until:
             pass

@@ -137,6 +137,7 @@ def test_the_plugin_is_compared_with_the_built_in_systems(invoked: Invoked) -> N
     assert (line["guarantee"], line["trust"]) == ("exact sums, no ε", "all 3")
 
 
+@pytest.mark.slow
 def test_the_plugin_is_deployed_served_and_asked(
     site: Path, invoked: Invoked, tmp_path: Path
 ) -> None:

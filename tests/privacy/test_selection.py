@@ -8,7 +8,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from papers.owner import exponential_mechanism, exponential_probabilities
 from tests.privacy.generators import GENERATORS, follows, scripted, seeded, spelling
@@ -51,6 +51,7 @@ EXACT = {"exponential": weighted, "permute and flip": flipped}
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
+@settings(max_examples=30)
 @given(scores=st.lists(st.integers(-9, 9), min_size=1, max_size=6))
 def test_probabilities_are_those_of_the_definition(name: str, scores: list[int]) -> None:
     """Closed forms agree with distributions summed as fractions, coin by coin."""

@@ -36,7 +36,7 @@ from veilring.protocols.prediction.algorithm.filter import (
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 # 100,000 streams were run by hand, with `check_streams(0, 100_000)`; these are the first of them.
-STREAMS = 500
+STREAMS = 250
 
 
 # Votes are rounded down to these steps. One that lies on a step up to `_EITHER` could be rounded

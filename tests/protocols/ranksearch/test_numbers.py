@@ -15,7 +15,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.columns import STEPS_MAX, Target
 from veilring.data.table import Features, Rows, scale_to_unit
 from veilring.errors import InputError, RunFailed
-from veilring.nodes.cluster import RUNTIMES, RuntimeName
+from veilring.nodes.cluster import RuntimeName
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.adversaries import WrongVotes
 from veilring.protocols.ranksearch.algorithm.search import End
@@ -79,7 +79,7 @@ def test_predictions_equal_scikit_learns(k: int, resolution: float) -> None:
 
 
 @pytest.mark.parametrize("reveal", ["totals", "votes"])
-@pytest.mark.parametrize("runtime", [each for each in RUNTIMES if each != "memory"])
+@pytest.mark.parametrize("runtime", ["tls", "simulated"])
 def test_runs_are_equal_on_each_runtime(runtime: RuntimeName, reveal: Any) -> None:
     """Predictions, costs and transcripts are those in memory; costs equal their closed forms."""
     train, test = table(0.5).take(np.arange(60)).split(test_share=0.1, seed=1)

@@ -33,7 +33,7 @@ from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
 
 FOUR, THREE = Parties(NAMES), Parties(NAMES[:3])
-KILLS = [("star", at) for at in range(0, 16, 2)] + [("all-to-all", at) for at in range(0, 36, 3)]
+KILLS = [("star", at) for at in range(0, 16, 3)] + [("all-to-all", at) for at in range(0, 36, 6)]
 """After how many of its messages a party is killed, and how totals are added up."""
 
 

@@ -175,7 +175,7 @@ def test_results_come_close_as_epsilon_grows() -> None:
     assert abs(noisy[3] - exact[3]).max() <= 1
 
 
-def test_all_statistics_take_part_in_a_noisy_plan_on_all_runtimes(
+def test_all_statistics_take_part_in_a_noisy_plan_on_several_runtimes(
     run_protocol: ProtocolRunner,
 ) -> None:
     """With equal seeds parties end with equal results, at the same forecast as without noise."""

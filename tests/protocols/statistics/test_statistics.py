@@ -152,12 +152,12 @@ def test_statistics_equal_those_of_the_pooled_rows(tables: list[Part]) -> None:
     assert_same(compute(Plan(ALL, 3), tables), pooled(tables))
 
 
-def test_all_runtimes_agree_at_the_forecast(run_protocol: ProtocolRunner) -> None:
+def test_all_runtimes_agree_at_the_forecast(run_everywhere: ProtocolRunner) -> None:
     """Every party has the results of the pooled rows, and the cost is the closed form."""
     rng = np.random.default_rng(5)
     tables = [draw_part(rows, rng) for rows in (40, 0, 25, 31, 1)]
     plan = Plan(ALL, 5)
-    run = run_protocol(sum_statistics, 5, own=tables, plan=plan)
+    run = run_everywhere(sum_statistics, 5, own=tables, plan=plan)
     for result in run.results.values():
         assert_same(result, pooled(tables))
     forecast = plan.forecast

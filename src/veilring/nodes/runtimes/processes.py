@@ -58,6 +58,7 @@ PRELOADED: Final[tuple[str, ...]] = (
     "veilring.protocols.ring.system",
     "scipy.spatial.distance",
     "uvloop",
+    "randomgen",
 )
 _LENGTH: Final = struct.Struct(">Q")  # resident data may be larger than 4 GiB
 _NAMES_SHOWN: Final = 8  # in one line of a log
