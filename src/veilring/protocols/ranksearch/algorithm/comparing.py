@@ -11,8 +11,9 @@ shared numbers instead of k - 1. The powers of T up to b give each run of b fact
 public weights. Near the next power of 2 this would take another round; b is smaller there, with up
 to k/2 products.
 
-The factors R depend on no counts. Those of the first step are drawn with its counts, and those of
-each later step in the last two rounds of the step before, in messages that are sent anyway.
+The factors R depend on no counts. The factors of the first step are drawn with its counts, and the
+factors of each later step in the last two rounds of the step before, in messages that are sent
+anyway.
 """
 
 import math
