@@ -570,10 +570,9 @@ def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], Mask] | None:
     if not blocks or not ends[-1]:
         return None
     compared = picked(int(ends[-1]), _KNOWN_MAX)
-    parts = np.split(compared, np.searchsorted(compared, ends[:-1]))
-    places = [
-        part - end + block.entries for part, end, block in zip(parts, ends, blocks, strict=True)
-    ]
-    chosen = list(zip(blocks, places, strict=True))
+    of = np.searchsorted(ends, compared, side="right")
+    starts = np.flatnonzero(np.diff(of, prepend=-1))
+    parts = zip(of[starts].tolist(), np.split(compared, starts[1:]), strict=True)
+    chosen = [(blocks[n], part - (ends[n] - blocks[n].entries)) for n, part in parts]
     values = np.concatenate([block.values[:, at] for block, at in chosen], axis=1)
     return values, ~np.concatenate([block.missing[:, at] for block, at in chosen], axis=1)
