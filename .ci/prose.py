@@ -182,7 +182,7 @@ def harper(pages: Sequence[Prose]) -> Iterator[Finding]:
 
 
 def _lint(files: Mapping[str, Sequence[str]], *built_in: str) -> list[dict[str, Any]]:
-    """Return Harper's findings in the lines of each file, by the project's rules and built-in ones."""
+    """Return Harper's findings in each file, by the project's rules and by some of its own."""
     own = sorted(STYLE.glob("*.weir"))
     rules = ",".join((*(rule.stem for rule in own), *built_in))
     with tempfile.TemporaryDirectory() as folder, find_binary_path() as binary:
