@@ -182,7 +182,7 @@ def harper(pages: Sequence[Prose]) -> Iterator[Finding]:
 
 
 def _lint(files: Mapping[str, Sequence[str]], *built_in: str) -> list[dict[str, Any]]:
-    """Return what Harper says of each file's lines, by the project's rules and some of its own."""
+    """Return Harper's findings in each file, by the project's rules and by some of its own."""
     own = sorted(STYLE.glob("*.weir"))
     rules = ",".join((*(rule.stem for rule in own), *built_in))
     with tempfile.TemporaryDirectory() as folder, find_binary_path() as binary:
