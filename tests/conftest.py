@@ -109,8 +109,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def run_everywhere(request: pytest.FixtureRequest) -> ProtocolRunner:
     """Run a protocol as `run_protocol` does, and in processes.
 
-    These differ only in how parties are started: tests of the runtimes use them, and one of each
-    protocol, which for a system is in `test_served`.
+    Processes differ only in how parties are started: tests of the runtimes need them, and one test
+    of each protocol, which for a system is in `test_served`.
     """
     return ProtocolRunner(request.param)
 

@@ -62,8 +62,17 @@ def _gain(attack: Attack) -> int:
     return 2 * attack.right - attack.claims
 
 
-@pytest.mark.parametrize("runtime", ["simulated", "processes", pytest.param("tls", marks=SLOW)])
-@pytest.mark.parametrize("system", ["private-knn", "rank-search"])
+@pytest.mark.parametrize(
+    ("system", "runtime"),
+    [
+        ("private-knn", "simulated"),
+        ("private-knn", "processes"),
+        ("rank-search", "simulated"),
+        pytest.param("private-knn", "tls", marks=SLOW),
+        pytest.param("rank-search", "tls", marks=SLOW),
+        pytest.param("rank-search", "processes", marks=SLOW),
+    ],
+)
 def test_findings_are_equal_on_every_runtime_and_in_json(system: str, runtime: str) -> None:
     """A seed gives equal findings to the last digit, and so does a report read from JSON."""
     report, other = (
