@@ -208,18 +208,17 @@ class IntervalSearch:
         For queries with T = k there, call `end` before their radius is final.
         """
         reach, open_ = asked.reach(below), asked.queries
-        lo = reach.under(asked.patterns, self._lo[open_])
-        hi = reach.above(asked.patterns, self._hi[open_])
-        width = hi - lo
         # The first step's last threshold is the bound itself; later ones are below a known end.
         few = ~reach.is_reached & self.is_first
-        ends = np.where(few, _FEW, np.where(width == 1, _TIED, _SEARCHING))
-        self._lo[open_], self._hi[open_], self._ends[open_] = lo, hi, ends
+        self._lo[open_] = reach.under(asked.patterns, self._lo[open_])
+        self._hi[open_] = reach.above(asked.patterns, self._hi[open_])
+        alone = self._hi[open_] - self._lo[open_] == 1
+        self._ends[open_] = np.where(few, _FEW, np.where(alone, _TIED, _SEARCHING))
         self._steps.append(len(asked))
         self._shared.append(self._next._replace(tests=len(asked)))
-        going_on = width[ends == _SEARCHING]
-        dealt = np.minimum(going_on, self._arity) - 1
-        reached = int(np.count_nonzero(reach.is_reached))
+        (going_on,) = (self._ends == _SEARCHING).nonzero()
+        dealt = np.minimum(self._hi[going_on] - self._lo[going_on], self._arity) - 1
+        reached = int(reach.is_reached.sum())
         self._next = StepSizes(reached, int(dealt.sum()), len(going_on), 0)
         return reach
 
