@@ -174,6 +174,9 @@ _PARTS: Final = 5
 _JUDGED_MIN: Final = 400
 # Rare outcomes reveal the most; scikit-learn's leaves of 20 runs would blur those of small audits.
 _LEAF_RUNS: Final = 10
+# Bins of half a leaf place a split as well as finer ones, which take small audits twice as long.
+_BIN_RUNS: Final = _LEAF_RUNS // 2
+_BINS_MAX: Final = 255
 # Many small trees, each branch of which chooses among a few coordinates: most of these reveal
 # nothing, and the best one alone would hide what others add. Twice as many trees with half of the
 # step take twice as long, and gain at most 0.02 of a weak leak's advantage.
@@ -281,6 +284,7 @@ def _learn_trees(columns: Columns, labels: Labels, seed: int) -> Attacker:
         max_features=_EXAMINED,
         max_leaf_nodes=_LEAVES,
         min_samples_leaf=_LEAF_RUNS,
+        max_bins=min(max(len(columns) // _BIN_RUNS, 2), _BINS_MAX),
         early_stopping=False,
         random_state=seed,
     )
