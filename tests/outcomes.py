@@ -124,11 +124,12 @@ async def world(
 def _noting(endpoint: MemoryEndpoint, passed: list[Frame]) -> MemoryEndpoint:
     """Record each frame that an endpoint sends."""
 
-    async def send(to: str, frame: bytes) -> None:
-        passed.append((endpoint.name, to, open_frame(frame).kind, len(frame)))
-        await MemoryEndpoint.send(endpoint, to, frame)
+    def send_now(to: str, frame: bytes) -> bool:
+        if sent := MemoryEndpoint.send_now(endpoint, to, frame):
+            passed.append((endpoint.name, to, open_frame(frame).kind, len(frame)))
+        return sent
 
-    endpoint.send = send  # type: ignore[method-assign]  # this one only
+    endpoint.send_now = send_now  # type: ignore[method-assign]  # this one only
     return endpoint
 
 

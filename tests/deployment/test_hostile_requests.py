@@ -68,13 +68,14 @@ class Wire:
 
     def watch(self, name: str, endpoint: Any) -> None:
         """Note each frame that an endpoint sends."""
-        send = endpoint.send
+        send_now = endpoint.send_now
 
-        async def noting(to: str, frame: bytes) -> None:
-            self.frames.append(Seen(name, to, bytes(frame), self.now))
-            await send(to, frame)
+        def noting(to: str, frame: bytes) -> bool:
+            if sent := send_now(to, frame):
+                self.frames.append(Seen(name, to, bytes(frame), self.now))
+            return bool(sent)
 
-        endpoint.send = noting
+        endpoint.send_now = noting
 
 
 class Answered(NamedTuple):
