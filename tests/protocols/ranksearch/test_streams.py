@@ -17,6 +17,8 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     RoundWords,
     Scheme,
     Sides,
+    uniform_elements,
+    zero_sums,
 )
 
 
@@ -60,12 +62,12 @@ async def test_an_element_of_a_pair_is_a_mask_or_a_share(monkeypatch: pytest.Mon
 
     All masks are added to the words that are opened.
     """
-    uniform, zero_sums, words = shared.uniform_elements, shared.zero_sums, Dealer.words
+    words = Dealer.words
     drawn, masked = list[Elements](), list[tuple[int, Mapping[int, Elements], Elements]]()
     both = []
 
     def draw(scheme: Scheme, stream: ByteStream, count: int) -> Elements:
-        drawn.append(uniform(scheme, stream, count))
+        drawn.append(uniform_elements(scheme, stream, count))
         return drawn[-1]
 
     def add_up(scheme: Scheme, me: int, of_pairs: Mapping[int, Elements], count: int) -> Elements:
