@@ -17,6 +17,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     RoundWords,
     Scheme,
     Sides,
+    joined,
     uniform_elements,
     zero_sums,
 )
@@ -60,7 +61,7 @@ async def test_no_bytes_of_a_stream_are_read_twice(monkeypatch: pytest.MonkeyPat
 async def test_an_element_of_a_pair_is_a_mask_or_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the elements that two parties draw in a round, masks are the first and shares the rest.
 
-    All masks are added to the words that are opened.
+    Masks are added to products that are opened, and to nothing else.
     """
     words = Dealer.words
     drawn, masked = list[Elements](), list[tuple[int, Mapping[int, Elements], Elements]]()
@@ -83,7 +84,15 @@ async def test_an_element_of_a_pair_is_a_mask_or_a_share(monkeypatch: pytest.Mon
             assert not len(whole) or any(np.array_equal(whole, each) for each in drawn)
             both.append(len(first) * len(shares) > 0)
         drawn.clear()
-        return words(dealer, sides, given, masks)
+        own = words(dealer, sides, given, masks)
+        parts = [part for part in sides.opened if part.values is not None]
+        bare = joined(part.values for part in parts).astype(np.int64)
+        sizes = [part.size.words for part in parts]
+        are_masked = np.repeat([part.is_masked for part in parts], sizes).astype(np.bool_)
+        added_to = (own.opened - bare) % dealer.scheme.p
+        np.testing.assert_array_equal(added_to[are_masked], masks)
+        assert not added_to[~are_masked].any()
+        return own
 
     monkeypatch.setattr(shared, "uniform_elements", draw)
     monkeypatch.setattr(shared, "zero_sums", add_up)
