@@ -145,7 +145,10 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
 
 @pytest.mark.parametrize("p", PRIMES)
 def test_drawn_elements_are_uniform(p: int) -> None:
-    """All elements are equally likely (false alarm 1e-6), and follow from the stream."""
+    """All elements are equally likely (false alarm 1e-6), and follow from the stream.
+
+    The lowest are not drawn more often, as remainders of words would be.
+    """
     scheme = Scheme(p, 3)
     first, again, other = (
         partial(uniform_elements, scheme, np.random.default_rng(seed).bytes) for seed in (1, 1, 2)
@@ -153,6 +156,9 @@ def test_drawn_elements_are_uniform(p: int) -> None:
     drawn_ = first(20 * p)
     assert stats.chisquare(np.bincount(drawn_, minlength=p)).pvalue > FALSE_ALARM
     assert len(np.bincount(drawn_)) == p
+    above = 2 ** (8 * scheme.word.itemsize) - p  # words that are no elements
+    lowest = int((drawn_ < above).sum())
+    assert stats.binomtest(lowest, len(drawn_), above / p).pvalue > FALSE_ALARM
     assert (again(20 * p) == drawn_).all()
     assert (other(100) != drawn_[:100]).any()
     assert (first(100) != drawn_[:100]).any()
@@ -285,6 +291,21 @@ def test_the_field_fits_parties_classes_and_votes() -> None:
         assert {label_scheme(*each).p for each in fitting} == {prime}
     with pytest.raises(InputError, match='use reveal = "votes"'):
         label_scheme(8, 10, VOTES_MAX + 1)
+
+
+def test_masks_of_votes_share_the_field_of_counts() -> None:
+    """It fits the classes as well if masks are drawn during the search."""
+    for classes, k, reveal, prime in (
+        (250, 5, "label", PRIMES[0]),
+        (251, 5, "label", PRIMES[1]),
+        (251, 5, "votes", PRIMES[0]),
+        (251, ONE_HOT_MAX + 1, "label", PRIMES[0]),
+    ):
+        public = bound(2, classes, k=k, reveal=reveal)
+        assert public.scheme(3).p == prime
+        assert public.draws_masks(k) == (reveal == "label" and k <= ONE_HOT_MAX)
+        if public.draws_masks(k):
+            assert public.vote_scheme(3, k) == public.scheme(3)
 
 
 def test_queries_are_labelled_with_at_most_three_bounds() -> None:

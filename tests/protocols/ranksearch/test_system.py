@@ -110,6 +110,20 @@ def test_a_run_is_equal_everywhere_at_its_steps_cost(
     assert Forecast.measured(run.cost) == cost
 
 
+@pytest.mark.parametrize("k", [1, K])
+@each_place
+def test_a_label_costs_the_closed_form_of_its_ties(places: Places, k: int) -> None:
+    """With ties at no queries, some or all, the cost is the closed form; no round is empty."""
+    _, parts, queries = world(places)
+    setup = ready(parts, k=k, reveal="label")
+    run = simulation.simulate(label(setup, {}, queries))
+    tied = run.results["party-0"].found.tied
+    assert tied.any() == (places == "tied")
+    assert tied.all() == (places == "tied" and k == 1)
+    assert Forecast.measured(run.cost) == setup.play(queries).forecast(run)
+    assert run.cost.rounds == run.cost.rounds_taken
+
+
 @pytest.mark.parametrize("k", [K, FEW])
 @each_way
 @each_place
