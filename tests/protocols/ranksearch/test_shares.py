@@ -51,6 +51,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     product_mod,
     uniform_elements,
     words_from,
+    zero_sums,
 )
 from veilring.protocols.ranksearch.algorithm.votes import Votes
 
@@ -163,6 +164,37 @@ def test_drawn_elements_are_uniform(p: int) -> None:
     assert (other(100) != drawn_[:100]).any()
     assert (first(100) != drawn_[:100]).any()
     assert first(0).size == 0
+
+
+def test_a_stream_with_few_elements_is_read_on() -> None:
+    """If most words are outside the field, later ones replace them, each once."""
+    scheme = Scheme(PRIMES[-1], 3)
+    numbers = iter(range(1, PRIMES[-1]))
+
+    def stream(size: int) -> bytes:
+        each = [next(numbers) if place % 4 == 0 else scheme.p for place in range(size // 2)]
+        return np.array(each, dtype=scheme.word).tobytes()
+
+    elements = uniform_elements(scheme, stream, 300)
+    assert len(np.unique(elements)) == len(elements) == 300
+    assert elements.max() < scheme.p
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 8])
+def test_each_two_parties_that_multiply_share_masks(parties: int) -> None:
+    """One adds the elements of the two to its masks, and the other one subtracts them."""
+    scheme = Scheme(PRIMES[0], parties)
+    elements = np.arange(scheme.p, dtype=scheme.word)
+    for pair in itertools.combinations(range(scheme.multiplying), 2):
+
+        def masks(me: int, pair: tuple[int, ...] = pair) -> Elements:
+            others = set(range(scheme.multiplying)) - {me}
+            drawn_ = {other: elements * ({me, other} == set(pair)) for other in others}
+            return zero_sums(scheme, me, drawn_, len(elements))
+
+        adding, subtracting = map(masks, pair)
+        np.testing.assert_array_equal(adding, elements)
+        np.testing.assert_array_equal((adding + subtracting) % scheme.p, 0)
 
 
 @pytest.mark.parametrize(("needed", "p"), [(1, 251), (40, 251), (17_000, 251), (17_000, 65_521)])

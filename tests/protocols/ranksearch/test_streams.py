@@ -78,6 +78,8 @@ async def test_an_element_of_a_pair_is_a_mask_or_a_share(monkeypatch: pytest.Mon
     def use(dealer: Dealer, sides: Sides, given: Elements, masks: Elements) -> RoundWords:
         me, of_pairs, added = masked.pop()
         np.testing.assert_array_equal(masks, added)
+        multiplying = set(range(dealer.scheme.multiplying))
+        assert set(of_pairs) == (multiplying - {me} if len(masks) else set())
         for other, shares in zip(dealer.scheme.drawing_with(me), given, strict=True):
             first = of_pairs.get(other, NOTHING)
             whole = np.concatenate([first, shares])
