@@ -16,7 +16,6 @@ Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving ma
 `veilring.protocols.dropouts` do not.
 """
 
-import hmac
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil, log2
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
@@ -26,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -143,7 +142,7 @@ def chacha20_stream(key: bytes, info: bytes, size: int) -> bytes:
 
 def continued_stream(key: bytes, info: bytes) -> Callable[[int], bytes]:
     """Return a source of the next bytes of the stream of `chacha20_stream`, by their number."""
-    own = hmac.digest(key, info + b"\x01", "sha256")  # HKDF's expansion to a single block
+    own = HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
     encryptor = Cipher(ChaCha20(own, _NONCE), mode=None).encryptor()
     return lambda size: encryptor.update(bytes(size))
 

@@ -283,6 +283,7 @@ CONTINUE = OtherWords(COMPARES + 1, "opened")
             for reveal in ("votes", "label")
             for liar, lie in (
                 *((OTHER, OtherWords(COMPARES * step)) for step in (1, 2, 3)),
+                (OTHER, OtherWords(COMPARES, "opened")),
                 (CLIENT, AskTwice(VICTIM)),
             )
         ),

@@ -37,15 +37,19 @@ from veilring.protocols.ranksearch.algorithm.search import (
     End,
     Found,
     IntervalSearch,
+    Reach,
+    clipped_counts,
     pattern_of,
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
+    PRIMES,
     Dealer,
     Draws,
     Elements,
     Nonzero,
     Play,
     Scheme,
+    alongside,
     kept_nonzero,
 )
 
@@ -215,6 +219,67 @@ def keep_all(_dealer: Dealer, needed: int, dealt: Nonzero, _products: Elements) 
     """Keep elements even if they are 0."""
     yield from ()
     return dealt.elements[:needed]
+
+
+class Numbered(Seat):
+    """A dealer that draws 1, 2, 3 … if it is the first party, and zeros otherwise."""
+
+    @override
+    def __init__(self, scheme: Scheme, me: int, draws: Draws, given: Draws, masks: Draws) -> None:
+        numbers = itertools.count(1)
+
+        def draw(count: int) -> Elements:
+            return np.array([next(numbers) * (me == 0) for _ in range(count)], dtype=scheme.word)
+
+        super().__init__(scheme, me, draw, given, masks)
+
+
+def test_no_drawn_element_is_used_twice() -> None:
+    """A batch opens values under different elements: of its counts, and of votes after them."""
+    k, rng, classes = 2, np.random.default_rng(0), np.arange(3)
+    smallest = [np.sort(rng.random((4, k + 1)), axis=1) for _ in range(PARTIES)]
+    votes = rng.multinomial(k, np.full(len(classes), 1 / len(classes)), len(smallest[0]))
+    scheme, multiples = Scheme(PRIMES[-1], PARTIES), list[Ints]()
+
+    class Watched(IntervalSearch):
+        """A search that notes the number by which each opened element is multiplied."""
+
+        @override
+        def narrow(self, asked: Asked, below: Bools) -> Reach:
+            reach = super().narrow(asked, below)
+            totals = np.sum([clipped_counts(near, asked) for near in smallest], axis=0)
+            multiples.append(totals * (totals - 1))
+            multiples.append(totals[reach.lowest[1]] - k)
+            return reach
+
+    def play(me: int) -> Play[Ints]:
+        search = (Watched if me == 0 else IntervalSearch)(len(votes), 1.0, 2)
+        count, own = partial(clipped_counts, smallest[me]), votes.astype(np.uint64) * (me == 1)
+        searching = shared_search(seats[me], count, search, k, pytest.fail)
+        _, masks = yield from alongside(searching, draw_masks(seats[me], votes.shape, k))
+        return (yield from label_play(seats[me], own, k, masks))
+
+    rounds: list[Sent] = []
+    seats = dealers_of(scheme, 0, Numbered)
+    play_together([play(me) for me in range(PARTIES)], seats, rounds.append)
+    *search_rounds, masked, _, labelled = rounds
+    places = [(sent, compared_at(sent)) for sent in search_rounds]
+    told = [
+        summed((party[place] for party in sent), 0, scheme).astype(np.int64)
+        for sent, place in [*places, (labelled, 0), (masked, 0)]
+        if place is not None
+    ]
+    *opened, pads = (each for each in told if len(each))
+    this, other = votes[:, :, None], votes[:, None, :]
+    beaten = (other > this) | (other == this) & (classes < classes[:, None])
+    multiples.append(beaten.sum(axis=2).ravel())
+    used = [(pads - votes.ravel()) % scheme.p]
+    for values, times in zip(opened, [each for each in multiples if len(each)], strict=True):
+        inverse = [pow(each, -1, scheme.p) for each in times[times != 0].tolist()]
+        used.append(values[times != 0] * inverse % scheme.p)
+    every = np.concatenate(used)
+    assert every.min() > 0
+    assert len(np.unique(every)) == len(every)
 
 
 class OneStep(IntervalSearch):

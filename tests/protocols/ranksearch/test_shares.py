@@ -51,6 +51,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     product_mod,
     uniform_elements,
     words_from,
+    zero_sums,
 )
 from veilring.protocols.ranksearch.algorithm.votes import Votes
 
@@ -145,7 +146,10 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
 
 @pytest.mark.parametrize("p", PRIMES)
 def test_drawn_elements_are_uniform(p: int) -> None:
-    """All elements are equally likely (false alarm 1e-6), and follow from the stream."""
+    """All elements are equally likely (false alarm 1e-6), and follow from the stream.
+
+    The lowest are not drawn more often, as remainders of words would be.
+    """
     scheme = Scheme(p, 3)
     first, again, other = (
         partial(uniform_elements, scheme, np.random.default_rng(seed).bytes) for seed in (1, 1, 2)
@@ -153,10 +157,44 @@ def test_drawn_elements_are_uniform(p: int) -> None:
     drawn_ = first(20 * p)
     assert stats.chisquare(np.bincount(drawn_, minlength=p)).pvalue > FALSE_ALARM
     assert len(np.bincount(drawn_)) == p
+    above = 2 ** (8 * scheme.word.itemsize) - p  # words that are no elements
+    lowest = int((drawn_ < above).sum())
+    assert stats.binomtest(lowest, len(drawn_), above / p).pvalue > FALSE_ALARM
     assert (again(20 * p) == drawn_).all()
     assert (other(100) != drawn_[:100]).any()
     assert (first(100) != drawn_[:100]).any()
     assert first(0).size == 0
+
+
+def test_a_stream_with_few_elements_is_read_on() -> None:
+    """If most words are outside the field, later ones replace them, each once."""
+    scheme = Scheme(PRIMES[-1], 3)
+    numbers = iter(range(1, PRIMES[-1]))
+
+    def stream(size: int) -> bytes:
+        each = [next(numbers) if place % 4 == 0 else scheme.p for place in range(size // 2)]
+        return np.array(each, dtype=scheme.word).tobytes()
+
+    elements = uniform_elements(scheme, stream, 300)
+    assert len(np.unique(elements)) == len(elements) == 300
+    assert elements.max() < scheme.p
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 8])
+def test_each_two_parties_that_multiply_share_masks(parties: int) -> None:
+    """One adds the elements of the two to its masks, and the other one subtracts them."""
+    scheme = Scheme(PRIMES[0], parties)
+    elements = np.arange(scheme.p, dtype=scheme.word)
+    for pair in itertools.combinations(range(scheme.multiplying), 2):
+
+        def masks(me: int, pair: tuple[int, ...] = pair) -> Elements:
+            others = set(range(scheme.multiplying)) - {me}
+            drawn_ = {other: elements * ({me, other} == set(pair)) for other in others}
+            return zero_sums(scheme, me, drawn_, len(elements))
+
+        adding, subtracting = map(masks, pair)
+        np.testing.assert_array_equal(adding, elements)
+        np.testing.assert_array_equal((adding + subtracting) % scheme.p, 0)
 
 
 @pytest.mark.parametrize(("needed", "p"), [(1, 251), (40, 251), (17_000, 251), (17_000, 65_521)])
@@ -285,6 +323,21 @@ def test_the_field_fits_parties_classes_and_votes() -> None:
         assert {label_scheme(*each).p for each in fitting} == {prime}
     with pytest.raises(InputError, match='use reveal = "votes"'):
         label_scheme(8, 10, VOTES_MAX + 1)
+
+
+def test_masks_of_votes_share_the_field_of_counts() -> None:
+    """It fits the classes as well if masks are drawn during the search."""
+    for classes, k, reveal, prime in (
+        (250, 5, "label", PRIMES[0]),
+        (251, 5, "label", PRIMES[1]),
+        (251, 5, "votes", PRIMES[0]),
+        (251, ONE_HOT_MAX + 1, "label", PRIMES[0]),
+    ):
+        public = bound(2, classes, k=k, reveal=reveal)
+        assert public.scheme(3).p == prime
+        assert public.draws_masks(k) == (reveal == "label" and k <= ONE_HOT_MAX)
+        if public.draws_masks(k):
+            assert public.vote_scheme(3, k) == public.scheme(3)
 
 
 def test_queries_are_labelled_with_at_most_three_bounds() -> None:

@@ -1,13 +1,26 @@
 """Streams that two parties of rank search share: one-time pads for shares and masks."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from tests.protocols.ranksearch.worlds import NAMES, label, set_up
 
 from veilring.protocols.masks import PairwiseKeys, continued_stream
 from veilring.protocols.ranksearch import shared
-from veilring.protocols.ranksearch.algorithm.shares import ByteStream
+from veilring.protocols.ranksearch.algorithm.shares import (
+    NOTHING,
+    ByteStream,
+    Dealer,
+    Elements,
+    RoundWords,
+    Scheme,
+    Sides,
+    joined,
+    uniform_elements,
+    zero_sums,
+)
 
 
 def recorded(stream: ByteStream, reads: list[bytes]) -> ByteStream:
@@ -43,3 +56,48 @@ async def test_no_bytes_of_a_stream_are_read_twice(monkeypatch: pytest.MonkeyPat
         assert sorted(reads) == sorted(of_pairs[peer, me])
     for reads in (*of_pairs.values(), own):
         assert len({read[:16] for read in reads}) == len(reads) > 1
+
+
+async def test_an_element_of_a_pair_is_a_mask_or_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the elements that two parties draw in a round, masks are the first and shares the rest.
+
+    Masks are added to products that are opened, and to nothing else.
+    """
+    words = Dealer.words
+    drawn, masked = list[Elements](), list[tuple[int, Mapping[int, Elements], Elements]]()
+    both = []
+
+    def draw(scheme: Scheme, stream: ByteStream, count: int) -> Elements:
+        drawn.append(uniform_elements(scheme, stream, count))
+        return drawn[-1]
+
+    def add_up(scheme: Scheme, me: int, of_pairs: Mapping[int, Elements], count: int) -> Elements:
+        masked.append((me, of_pairs, zero_sums(scheme, me, of_pairs, count)))
+        return masked[-1][-1]
+
+    def use(dealer: Dealer, sides: Sides, given: Elements, masks: Elements) -> RoundWords:
+        me, of_pairs, added = masked.pop()
+        np.testing.assert_array_equal(masks, added)
+        multiplying = set(range(dealer.scheme.multiplying))
+        assert set(of_pairs) == (multiplying - {me} if len(masks) else set())
+        for other, shares in zip(dealer.scheme.drawing_with(me), given, strict=True):
+            first = of_pairs.get(other, NOTHING)
+            whole = np.concatenate([first, shares])
+            assert not len(whole) or any(np.array_equal(whole, each) for each in drawn)
+            both.append(len(first) * len(shares) > 0)
+        drawn.clear()
+        own = words(dealer, sides, given, masks)
+        parts = [part for part in sides.opened if part.values is not None]
+        bare = joined(part.values for part in parts).astype(np.int64)
+        sizes = [part.size.words for part in parts]
+        are_masked = np.repeat([part.is_masked for part in parts], sizes).astype(np.bool_)
+        added_to = (own.opened - bare) % dealer.scheme.p
+        np.testing.assert_array_equal(added_to[are_masked], masks)
+        assert not added_to[~are_masked].any()
+        return own
+
+    monkeypatch.setattr(shared, "uniform_elements", draw)
+    monkeypatch.setattr(shared, "zero_sums", add_up)
+    monkeypatch.setattr(Dealer, "words", use)
+    await label(set_up(reveal="label"), {})
+    assert any(both)

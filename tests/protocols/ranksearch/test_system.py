@@ -28,6 +28,7 @@ from veilring.protocols.masks import MaskedTotals, MaskedWords
 from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.ranksearch import Reveal
 from veilring.protocols.ranksearch.algorithm.search import End
+from veilring.protocols.ranksearch.algorithm.shares import Nonzero
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, Votes, no_votes
 from veilring.protocols.ranksearch.memory import SearchedRows
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
@@ -108,6 +109,31 @@ def test_a_run_is_equal_everywhere_at_its_steps_cost(
     parameters = bound(3, 3, k=K, **WAYS[way])
     cost = found_cost(5, expected.found, parameters, expected.tied_rows)
     assert Forecast.measured(run.cost) == cost
+
+
+@pytest.mark.parametrize("k", [1, K])
+@each_place
+def test_a_label_costs_the_closed_form_of_its_ties(places: Places, k: int) -> None:
+    """With ties at no queries, some or all, the cost is the closed form; no round is empty."""
+    _, parts, queries = world(places)
+    setup = ready(parts, k=k, reveal="label")
+    run = simulation.simulate(label(setup, {}, queries))
+    tied = run.results["party-0"].found.tied
+    assert tied.any() == (places == "tied")
+    assert tied.all() == (places == "tied" and k == 1)
+    assert Forecast.measured(run.cost) == setup.play(queries).forecast(run)
+    assert run.cost.rounds == run.cost.rounds_taken
+
+
+def test_a_batch_that_lacks_nonzero_elements_draws_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it takes more rounds, and has the same labels."""
+    monkeypatch.setattr(Nonzero, "to_draw", staticmethod(lambda needed, _p: needed))
+    _, parts, queries = world("tied")
+    setup = ready(parts, k=K, reveal="label")
+    run = simulation.simulate(label(setup, {}, queries))
+    labels = run.results["party-0"].labels
+    np.testing.assert_array_equal(labels, setup.search(queries, parts).votes.labels)
+    assert run.cost.rounds > setup.play(queries).forecast(run).rounds
 
 
 @pytest.mark.parametrize("k", [K, FEW])
