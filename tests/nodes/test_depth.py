@@ -1,5 +1,7 @@
 """The depth of a run: the longest chain of messages in which each depends on the one before."""
 
+import asyncio
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from veilring.protocols.promise import Forecast
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.testing.auditing import RoleClaims, Verdict, check_role
 from veilring.testing.auditing.findings import QUICK
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX
 
 PARTIES = ("ada", "bob", "cyd", "dan")
 
@@ -109,6 +112,30 @@ def test_concurrent_tasks_are_not_judged(run_protocol: ProtocolRunner) -> None:
     assert run.cost.is_concurrent
     assert Forecast.measured(run.cost).rounds == 1
     assert_cost(run, messages=6, rounds=1)
+
+
+async def count_twice(party: Party) -> None:
+    """Send more numbers from two tasks at once than can be on their way."""
+
+    async def count(task: int) -> None:
+        for number in range(2 * QUEUED_FRAMES_MAX):
+            await party.send("bob", Word(text=str(number)))
+            if number % 3 == task:
+                await asyncio.sleep(0)
+
+    if party.me == "ada":
+        await asyncio.gather(count(0), count(1))
+    else:
+        for number in range(4 * QUEUED_FRAMES_MAX):
+            await party.receive(Word, sender="ada")
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+
+
+def test_messages_of_two_tasks_keep_their_order(run_protocol: ProtocolRunner) -> None:
+    """A message that waits for room is not overtaken by a later one of another task."""
+    run = run_protocol(count_twice, PARTIES[:2])
+    assert run.cost.setup.messages == 4 * QUEUED_FRAMES_MAX
 
 
 def test_a_long_chain_and_many_unread_messages_take_no_long_time() -> None:

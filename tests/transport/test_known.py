@@ -58,6 +58,12 @@ class Pocketed(Message, kind="test.known.pocketed"):
     _pocket: list[int] = PrivateAttr(default_factory=list)
 
 
+class Open(Message, kind="test.known.open", extra="allow"):
+    """A message with values of names that it does not declare, which no frame carries."""
+
+    number: int
+
+
 class Tagged(bytes):
     """Bytes that can have attributes."""
 
@@ -101,6 +107,7 @@ def test_a_constant_message_is_handed_on(sent: Message) -> None:
         Shouting(said="a"),
         Doubling(1),
         Pocketed(number=1),
+        Open(number=1, more=2),
     ],
     ids=[
         "subclass of bytes",
@@ -113,6 +120,7 @@ def test_a_constant_message_is_handed_on(sent: Message) -> None:
         "a value that is changed",
         "own construction",
         "private attribute",
+        "undeclared value",
     ],
 )
 def test_a_message_with_more_than_its_frame_is_read(sent: Message) -> None:

@@ -178,6 +178,7 @@ class Session(Party):
         self._inboxes: dict[str, _Inbox] = {}
         self._sent: dict[str, int] = {}
         self._blocked: dict[str, int] = {}
+        self._turns: dict[str, asyncio.Lock] = {}  # of the sends to each peer that have waited
         self._anybody: tuple[_Anybody, ...] = ()
         self._refusals: dict[str, int] = {}  # by peer, since a message was sent or received
 
@@ -200,7 +201,7 @@ class Session(Party):
     @override
     async def send(self, to: str, message: Message) -> None:
         frame = self._pass(to, message, b"")
-        if not self._endpoint.send_now(to, frame):
+        if self._blocked.get(to) or not self._endpoint.send_now(to, frame):
             await self._send(to, frame)
         self._count(to, message)
 
@@ -209,7 +210,7 @@ class Session(Party):
         frame, send_now = b"", self._endpoint.send_now
         for to in peers:
             frame = self._pass(to, message, frame)
-            if not send_now(to, frame):
+            if self._blocked.get(to) or not send_now(to, frame):
                 await self._send(to, frame)
             self._count(to, message)
 
@@ -237,10 +238,12 @@ class Session(Party):
             self._refusals.clear()
 
     async def _send(self, to: str, frame: bytes) -> None:
+        """Send a message after those that wait, because the observers were shown these before."""
         blocked = self._blocked
         blocked[to] = blocked.get(to, 0) + 1
         try:
-            await self._endpoint.send(to, frame)
+            async with self._turns.setdefault(to, asyncio.Lock()):
+                await self._endpoint.send(to, frame)
         finally:
             blocked[to] -= 1
 

@@ -103,7 +103,8 @@ class Message(BaseModel):
         cls._has_constants = all(map(_is_constant, cls.model_fields.values())) and not (
             validators.field_validators
             or validators.model_validators
-            or cls.__private_attributes__  # which no frame carries
+            or cls.__private_attributes__  # which no frame carries, nor what `extra` allows
+            or cls.model_config != Message.model_config
             or any(getattr(cls, name) is not getattr(Message, name) for name in _MAKERS)
         )
 

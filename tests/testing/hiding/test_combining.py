@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pytest
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from tests.testing.hiding import leaky
 from tests.testing.hiding.leaky import PARTIES
 
+from veilring.arrays import Ints
 from veilring.errors import InputError
+from veilring.nodes.party import Party, broadcast
 from veilring.privacy.bounds import ALARM
 from veilring.randomness import Streams
 from veilring.testing.hiding import judge
@@ -22,7 +24,8 @@ from veilring.testing.hiding.combining import COMBINATIONS_MAX, Arithmetic, Plan
 from veilring.testing.hiding.features import PROJECTED, Layout
 from veilring.testing.hiding.guesses import Public, find_guesses
 from veilring.testing.hiding.leaves import Block, Coordinate, Place, Slot
-from veilring.testing.hiding.worlds import World, name_parties, play_world
+from veilring.testing.hiding.worlds import Played, World, name_parties, play_world
+from veilring.transport.messages import Array, Message
 
 PRIME: Final = (1 << 61) - 1
 NAMES: Final = ("a", "b", "c", "d", "e")
@@ -181,3 +184,31 @@ def test_a_very_long_view_is_cut_to_size_by_a_projection(monkeypatch: pytest.Mon
     np.testing.assert_array_equal(
         columns[:, -PROJECTED:], Layout(played).read(played)[:, -PROJECTED:]
     )
+
+
+class Sized(Message, kind="test.sized"):
+    """Words whose size depends on their values."""
+
+    values: Annotated[Ints, Array("|u1 <u4", 1)]
+
+
+async def tell_words(party: Party, own: Ints) -> None:
+    """Send the own words to all."""
+    await broadcast(party, Sized(values=own))
+    for peer in party.peers:
+        await party.receive(Sized, sender=peer)
+
+
+def test_a_run_may_have_larger_words_than_those_of_the_layout() -> None:
+    """A word is recognised even if each run that the layout was made from had smaller ones."""
+
+    def played(dtype: str, *words: int) -> list[Played]:
+        inputs = dict.fromkeys(PARTIES, np.array(words, dtype))
+        world = World(tell_words, inputs, name_parties(inputs, None), PARTIES[:1])
+        return list(play_world(world, 40, Streams(0)))
+
+    layout = Layout(played("|u1", 5, 9))
+    message = "message 1 from ben to ada (test.sized)"
+    number = Coordinate(message, "values", "number of entries that are among own numbers")
+    at = layout.coordinates.index(number)
+    assert set(layout.read(played("<u4", 300, 70_000))[:, at]) == {2.0}

@@ -553,7 +553,8 @@ def _beside(
 
 def _held(block: Block, values: NDArray[Any], there: Mask) -> Mask:
     """Return whether each entry of a block is among the known numbers of its run."""
-    if 0 < block.bits <= _TABLE_BITS:
+    # A run that the layout was not made from may have larger words in this place.
+    if 0 < block.bits <= _TABLE_BITS and block.values.max(initial=0) < 1 << block.bits:
         seen = np.zeros((len(values), 1 << block.bits), np.bool_)
         runs, at = np.nonzero(there & (values < np.uint64(1 << block.bits)))
         seen[runs, values[runs, at]] = True
