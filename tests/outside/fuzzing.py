@@ -23,8 +23,6 @@ import numpy as np
 from typer.testing import CliRunner
 
 with atheris.instrument_imports(include=["veilring"]):
-    from tests.protocols.test_served import played
-
     from veilring.cli.app import app
     from veilring.data.csv import read_cells
     from veilring.data.schema import read_schema
@@ -37,8 +35,6 @@ with atheris.instrument_imports(include=["veilring"]):
     from veilring.protocols.release.model import load_model
     from veilring.scenarios import scenario_names, scenario_text
     from veilring.scenarios.schema import load_experiment
-    from veilring.simulation import simulate
-    from veilring.testing.auditing.findings import AuditedSystem
     from veilring.transport import frames, handshake, messages
     from veilring.transport.roster import Roster, read_identity
 
@@ -112,6 +108,12 @@ PARSERS: Final[Mapping[str, Parse]] = {
 
 def sent() -> Iterator[messages.Message]:
     """Yield the messages of a short run of each system."""
+    # After the parsers, so that nothing else is instrumented, which takes seconds.
+    from tests.protocols.test_served import played  # noqa: PLC0415  (see above)
+
+    from veilring.simulation import simulate  # noqa: PLC0415  (see above)
+    from veilring.testing.auditing.findings import AuditedSystem  # noqa: PLC0415  (see above)
+
     for system in (each() for each in SYSTEMS):
         example = system.example(parties=3)
         setup = AuditedSystem(system, example).setup()
