@@ -193,7 +193,7 @@ def measure_simulated(*, quick: bool) -> list[Measurement]:
     they are parties of a cluster, and each hop takes the whole way: message, frame, session,
     observers, simulated link, frame, message.
     """
-    laps, repetitions = (10, 3) if quick else (100, 7)
+    laps, repetitions = (10 if quick else 100), 7
     hops = ACTORS * laps
     reference = lambda: _stores(ACTORS, laps)  # noqa: E731  (named for the two lines below)
     queues = pairs(lambda: _queues(ACTORS, laps), reference, repetitions)
