@@ -299,7 +299,7 @@ def predicted(
 
         python -m benchmarks numbers --data tables
     """
-    from benchmarks.numbers import LABELS, format_numbers, read_numbers, splits_of
+    from benchmarks.regression import LABELS, format_numbers, read_numbers, splits_of
 
     at_hand = [name for name, label in LABELS.items() if data is not None or not label]
     for name in tables or at_hand:

@@ -104,7 +104,10 @@ class Library:
         asked = {"oracle": oracle, "domain": domain, "epsilon": epsilon, "clients": fewer}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
-        return float(self._process.stdout.readline()) * clients / fewer
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process of {self.name} ended: see its error above")
+        return float(line) * clients / fewer
 
 
 def _clients(oracle: str, domain: int) -> int:
