@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from benchmarks.numbers import read_numbers, splits_of
+from benchmarks.regression import read_numbers, splits_of
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
