@@ -44,7 +44,7 @@ _BOUNDS: Final = frozenset(
     map(type, Field(ge=0, gt=0, le=0, lt=0, min_length=0, max_length=0).metadata)
 )
 
-_TEXTS: Final = (str, bytes)  # a union is made anew by each `str | bytes`
+_TEXTS: Final = (str, bytes)  # each evaluation of `str | bytes` creates a union
 
 _KINDS: dict[str, type["Message"]] = {}
 
