@@ -7,9 +7,8 @@ import nox
 
 nox.options.sessions = ["lint", "types", "tests-3.11"]
 nox.options.reuse_venv = "yes"
-# Of one session each: no other step needs their dependencies.
+# Of one session: no other step needs its dependencies.
 MUTMUT = "mutmut==3.8.1"
-UV = "uv==0.13.9"
 # Each file of hashes with the extras that it covers, in the versions of constraints.txt.
 HASHED = {
     "requirements.lock": ("docs", "lint", "test", "uvloop"),
@@ -31,7 +30,7 @@ def install_extras(session: nox.Session, extras: str) -> None:
 @nox.session(python="3.11")
 def lock(session: nox.Session) -> None:
     """Write the files of versions again; `nox -s lock -- --upgrade` takes the newest versions."""
-    session.install("-q", UV)
+    session.install("-q", "uv", "-c", "constraints.txt")
 
     compiling = ("uv", "pip", "compile", "-q", "pyproject.toml")
     platforms = ("--universal", "--python-version", "3.11")

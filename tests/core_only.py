@@ -8,9 +8,9 @@ import random
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,6 @@ from typing import Final
 from veilring.extras import EXTRA_OF
 
 MIB_MAX: Final = 270
-TOOLS: Final = {"pip", "setuptools"}
-"""The packages of an environment before anything is installed."""
 SECONDS: Final = 200.0
 """The most that anything may take, on a busy machine."""
 SYSTEMS: Final = {
@@ -40,9 +38,8 @@ SYSTEMS: Final = {
 def main() -> None:
     """Print the findings; exit with 1 if it is too large or an extra is present."""
     there = [package for package in EXTRA_OF if find_spec(package) is not None]
-    installed = (each for each in metadata.distributions() if each.name not in TOOLS)
-    paths = (Path(str(file.locate())) for each in installed for file in each.files or ())
-    size = sum(path.stat().st_size for path in paths if path.is_file()) / (1 << 20)
+    packages = Path(sysconfig.get_path("purelib"))
+    size = sum(path.stat().st_size for path in packages.rglob("*") if path.is_file()) / (1 << 20)
     print(f"installed: {size:.0f} MiB, at most {MIB_MAX}")
     if there or size > MIB_MAX:
         sys.exit(f"extras that are installed: {', '.join(there) or 'none'}")
