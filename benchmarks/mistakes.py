@@ -39,7 +39,7 @@ from benchmarks.strangers import PLANTED, always
 from veilring import RankSearch, Release
 from veilring.errors import ProtocolViolation, VeilringError
 from veilring.nodes.party import Party, broadcast
-from veilring.nodes.session import _Inbox
+from veilring.nodes.session import Session
 from veilring.protocols.masks import KEY_BYTES
 from veilring.protocols.ring.roles import SumShare
 from veilring.testing.auditing import check_answers
@@ -222,6 +222,12 @@ def _read_backwards(right: Callable[..., Any]) -> Callable[..., Any]:
         return total._replace(sums=total.sums[::-1].copy()) if last else total
 
     return add
+
+
+def _awaited(session: Session) -> str:
+    """Return the peer whose message a role awaits, if it does."""
+    waits = session.standing().waits
+    return next((each.sender for each in waits if each.sender in session.parties), "")
 
 
 def _accused(member: str) -> VeilringError:
@@ -413,8 +419,12 @@ MISTAKES: Final = (
         lied(ring_lies),
         (
             "senders are not checked",
-            "nodes.session.Session._inbox",
-            lambda right: lambda session, sender: session._inboxes.setdefault("", _Inbox(sender)),
+            "nodes.session.Session.deliver",
+            lambda right: (
+                lambda session, sender, envelope, frame: right(
+                    session, _awaited(session) or sender, envelope, frame
+                )
+            ),
         ),
         ("revealed nonces are not checked", "nodes.ring._check_reveal", nothing, True),
         (

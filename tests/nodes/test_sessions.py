@@ -226,7 +226,7 @@ async def test_a_session_that_has_failed_keeps_nothing_more(nodes: Nodes) -> Non
     for _ in range(4 * UNREAD_MESSAGES_MAX):
         await nodes["ada"].endpoint.send("bob", encode(FIRST, Word(text="x")))
         await asyncio.sleep(0)
-    assert len(vars(session)["_inboxes"]["ada"].unread) == UNREAD_MESSAGES_MAX + 1
+    assert len(vars(session)["_exchanges"]["ada"].unread) == UNREAD_MESSAGES_MAX + 1
     done.set()
     with pytest.raises(ProtocolViolation, match=r"ada.*ahead of its turn"):
         await working

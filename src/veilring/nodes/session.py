@@ -171,14 +171,11 @@ class Session(Party):
         self._endpoint = endpoint
         self.error: VeilringError | None = None
         self._is_troubled = False  # whether it has an error, or lost a peer
-        self._arrivals: deque[_Inbox] | None = None  # once the role receives from anybody
+        self._arrivals: deque[_Exchange] | None = None  # once the role receives from anybody
         self.me, self.session, self.parties = endpoint.name, session, parties
         self._make_rng = make_rng
         self._observers = tuple(observers)
-        self._inboxes: dict[str, _Inbox] = {}
-        self._sent: dict[str, int] = {}
-        self._blocked: dict[str, int] = {}
-        self._turns: dict[str, asyncio.Lock] = {}  # of the sends to each peer that have waited
+        self._exchanges: dict[str, _Exchange] = {}  # by peer, in the order of their beginning
         self._anybody: tuple[_Anybody, ...] = ()
         self._refusals: dict[str, int] = {}  # by peer, since a message was sent or received
 
@@ -200,97 +197,97 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
-        frame = self._pass(to, message, b"")
-        if self._blocked.get(to) or not self._endpoint.send_now(to, frame):
-            await self._send(to, frame)
-        self._count(to, message)
+        exchange = self._exchanges.get(to) or self._exchange("to", to)
+        frame = self._pass(exchange, message, b"")
+        if exchange.waiting or not self._endpoint.send_now(to, frame):
+            await self._send(exchange, frame)
+        self._count(exchange, message)
 
     @override
     async def send_all(self, peers: Iterable[str], message: Message) -> None:
         frame, send_now = b"", self._endpoint.send_now
         for to in peers:
-            frame = self._pass(to, message, frame)
-            if self._blocked.get(to) or not send_now(to, frame):
-                await self._send(to, frame)
-            self._count(to, message)
+            exchange = self._exchanges.get(to) or self._exchange("to", to)
+            frame = self._pass(exchange, message, frame)
+            if exchange.waiting or not send_now(to, frame):
+                await self._send(exchange, frame)
+            self._count(exchange, message)
 
-    def _pass(self, to: str, message: Message, frame: bytes) -> bytes:
+    def _pass(self, exchange: "_Exchange", message: Message, frame: bytes) -> bytes:
         """Show the observers a message before it is sent, and return its frame, if not given."""
-        if to not in self._sent:
-            self._require_peer("to", to)
         if self._is_troubled:
-            self._check(to)
+            self._check(exchange.peer)
         frame = frame or self._endpoint.encode(self.session, message)
         if self._observers:
             if asyncio.current_task(self.loop) is not self._task:
                 self._note_another_task()
-            channel, number = (self.me, to), self._round
+            channel, number = exchange.there, self._round
             for observe in self._observers:
                 observe(channel, number, message, frame)
         if type(message) is Open:
             self._has_opened = True  # and is no message of the role
         return frame
 
-    def _count(self, to: str, message: Message) -> None:
+    def _count(self, exchange: "_Exchange", message: Message) -> None:
         """Count a message that was sent."""
-        self._sent[to] = self._sent.get(to, 0) + (type(message) is not Open)
+        exchange.sent += type(message) is not Open
         if self._is_troubled:
             self._refusals.clear()
 
-    async def _send(self, to: str, frame: bytes) -> None:
+    async def _send(self, exchange: "_Exchange", frame: bytes) -> None:
         """Send a message after those that wait, because the observers were shown these before."""
-        blocked = self._blocked
-        blocked[to] = blocked.get(to, 0) + 1
+        turn = exchange.turn = exchange.turn or asyncio.Lock()
+        exchange.waiting += 1
         try:
-            async with self._turns.setdefault(to, asyncio.Lock()):
-                await self._endpoint.send(to, frame)
+            async with turn:
+                await self._endpoint.send(exchange.peer, frame)
         finally:
-            blocked[to] -= 1
+            exchange.waiting -= 1
 
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
-        inbox = self._inboxes.get(sender) or self._inbox(sender)
-        while not inbox.unread:
-            arrival = self._await(inbox, message_type, due)
+        exchange = self._exchanges.get(sender) or self._exchange("sender", sender)
+        while not exchange.unread:
+            arrival = self._await(exchange, message_type, due)
             try:
                 await arrival
             finally:
-                inbox.arrival = None
-        return self._take(inbox, (message_type,))
+                exchange.arrival = None
+        return self._take(exchange, (message_type,))
 
     def _await(
-        self, inbox: "_Inbox", message_type: type[Message], due: int | None
+        self, exchange: "_Exchange", message_type: type[Message], due: int | None
     ) -> asyncio.Future[None]:
-        """Return the arrival of a message in an empty inbox, which has to forget it afterwards."""
-        sender = inbox.sender
+        """Return the arrival of the next message, which the exchange has to forget afterwards."""
+        sender = exchange.peer
         if self._is_troubled:
             self._check(sender)
         if self._anybody and any(sender in each.among for each in self._anybody):
             raise _already_awaited(sender)
-        if inbox.arrival is not None:
+        if exchange.arrival is not None:
             raise _already_awaited(sender)
-        inbox.type, inbox.due = message_type, due
+        exchange.type, exchange.due = message_type, due
         arrival: asyncio.Future[None] = asyncio.Future(loop=self.loop)
-        inbox.arrival = arrival
+        exchange.arrival = arrival
         return arrival
 
     @override
     async def receive_joined(self, message_type: type[_M], *, sender: str) -> Sequence[_M]:
-        inbox = self._inboxes.get(sender) or self._inbox(sender)
-        inbox.joins = message_type.kind
-        while not inbox.unread:
-            arrival = self._await(inbox, message_type, None)
+        exchange = self._exchanges.get(sender) or self._exchange("sender", sender)
+        exchange.joins = message_type.kind
+        while not exchange.unread:
+            arrival = self._await(exchange, message_type, None)
             try:
                 await arrival
             finally:
-                inbox.arrival = None
-        count = inbox.count_joined()
+                exchange.arrival = None
+        count = exchange.count_joined()
         if self._observers or self._arrivals is not None or not count:  # each message by itself
-            return [self._take(inbox, (message_type,)) for _ in range(max(1, count))]
+            return [self._take(exchange, (message_type,)) for _ in range(max(1, count))]
         self._check()
         self._refusals.clear()
         try:
-            return cast(Sequence[_M], join_messages(inbox.take(count)))
+            return cast(Sequence[_M], join_messages(exchange.take(count)))
         except FrameError as error:
             raise self.fail(ProtocolViolation(sender, str(error))) from None
 
@@ -314,41 +311,41 @@ class Session(Party):
                 await anybody.arrival
             finally:
                 self._anybody = tuple([each for each in self._anybody if each is not anybody])
-        inbox = queue[place]
-        return inbox.sender, self._take(inbox, allowed)
+        exchange = queue[place]
+        return exchange.peer, self._take(exchange, allowed)
 
-    def _in_order(self) -> "deque[_Inbox]":
-        """Return the inboxes of unread messages, one entry for each, in order of arrival."""
+    def _in_order(self) -> "deque[_Exchange]":
+        """Return an entry for each unread message, in order of arrival."""
         if self._arrivals is None:
-            inboxes = self._inboxes.values()
-            unread = [(number, inbox) for inbox in inboxes for number, *_ in inbox.unread]
-            self._arrivals = deque(inbox for _, inbox in sorted(unread, key=itemgetter(0)))
+            exchanges = self._exchanges.values()
+            unread = [(number, each) for each in exchanges for number, *_ in each.unread]
+            self._arrivals = deque(each for _, each in sorted(unread, key=itemgetter(0)))
         return self._arrivals
 
     @staticmethod
-    def _first(queue: "deque[_Inbox]", among: Collection[str]) -> int | None:
+    def _first(queue: "deque[_Exchange]", among: Collection[str]) -> int | None:
         each = enumerate(queue)
         return next(
-            (place for place, inbox in each if inbox.unread and inbox.sender in among), None
+            (place for place, exchange in each if exchange.unread and exchange.peer in among), None
         )
 
-    def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
+    def _take(self, exchange: "_Exchange", types: tuple[type[_M], ...]) -> _M:
         if self._is_troubled:
             self._check()
             self._refusals.clear()
-        _, envelope, frame = inbox.unread.pop(0)
-        inbox.unread_bytes -= len(frame)
+        _, envelope, frame = exchange.unread.pop(0)
+        exchange.unread_bytes -= len(frame)
         if self._arrivals is not None:
-            self._arrivals.remove(inbox)
+            self._arrivals.remove(exchange)
         try:
             message = envelope.message()
         except FrameError as error:
-            raise self.fail(ProtocolViolation(inbox.sender, str(error))) from None
+            raise self.fail(ProtocolViolation(exchange.peer, str(error))) from None
         if not isinstance(message, types):
             expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
-            raise self.fail(ProtocolViolation(inbox.sender, expected))
+            raise self.fail(ProtocolViolation(exchange.peer, expected))
         if self._observers:
-            channel, number = (inbox.sender, self.me), self._round
+            channel, number = exchange.back, self._round
             for observe in self._observers:
                 observe(channel, number, message, frame)
         return message
@@ -358,7 +355,9 @@ class Session(Party):
         lost = [name for name in self._lost or () if name in among]
         if lost and len(among) - len(lost) < needed:
             self._check(lost[0])
-        named = [inbox.sender for inbox in self._inboxes.values() if inbox.arrival is not None]
+        named = [
+            exchange.peer for exchange in self._exchanges.values() if exchange.arrival is not None
+        ]
         awaited = frozenset(named).union(*(each.among for each in self._anybody))
         if among & awaited:
             raise _already_awaited(min(among & awaited))
@@ -382,8 +381,9 @@ class Session(Party):
             raise InputError.because(
                 f"{peer} cannot be given up in a session that tolerates no loss", field="peer"
             )
+        exchange = self._exchange("peer", peer)
         self.lose(peer, PeerGivenUp(peer))
-        self._inbox(peer).forget()
+        exchange.forget()
 
     def _note_another_task(self) -> None:
         if self._task is None:
@@ -391,9 +391,10 @@ class Session(Party):
         else:
             self._is_concurrent = True
 
-    def _inbox(self, sender: str) -> "_Inbox":
-        self._require_peer("sender", sender)
-        return self._inboxes.setdefault(sender, _Inbox(sender))
+    def _exchange(self, field: str, peer: str) -> "_Exchange":
+        """Return the messages exchanged with a peer, which a field of the role's call names."""
+        self._require_peer(field, peer)
+        return self._exchanges.setdefault(peer, _Exchange(self.me, peer))
 
     def _require_peer(self, field: str, name: str) -> None:
         if name == self.me or name not in self.parties.positions:
@@ -421,13 +422,13 @@ class Session(Party):
 
         An outsider knows the session's name: all its frames are ignored.
         """
-        inbox = self._inboxes.get(sender)
-        if inbox is None and sender not in self.parties.positions:
+        exchange = self._exchanges.get(sender)
+        if exchange is None and sender not in self.parties.positions:
             return False
         if self._is_troubled and (self.error is not None or sender in (self._lost or ())):
             return True  # the role has yet to notice the error, or continues without the peer
-        inbox = inbox or self._inbox(sender)
-        if envelope.kind != inbox.joins:  # otherwise it is decoded when it is received
+        exchange = exchange or self._exchange("sender", sender)
+        if envelope.kind != exchange.joins:  # otherwise it is decoded when it is received
             try:
                 message = envelope.message()
             except FrameError as error:
@@ -435,12 +436,12 @@ class Session(Party):
                 return True
             if type(message) in _NEWS and self._heed(sender, message):
                 return True
-        fits = inbox.put(envelope, frame, next(_arrived))
+        fits = exchange.put(envelope, frame, next(_arrived))
         if self._arrivals is not None:
-            self._arrivals.append(inbox)
+            self._arrivals.append(exchange)
         if not fits:
-            self.interrupt(TooFarAhead(sender, inbox.excess))
-        inbox.wake()
+            self.interrupt(TooFarAhead(sender, exchange.excess))
+        exchange.wake()
         if self._anybody:
             self._wake_anybody(sender)
         return True
@@ -471,8 +472,8 @@ class Session(Party):
             return
         self._lost.setdefault(peer, error)
         self._is_troubled = True
-        if peer in self._inboxes:
-            self._inboxes[peer].wake()
+        if peer in self._exchanges:
+            self._exchanges[peer].wake()
         self._wake_anybody(peer)
 
     def fail(self, error: VeilringError) -> VeilringError:
@@ -480,8 +481,8 @@ class Session(Party):
         if self.error is None:
             self._stood = self.standing()
             self.error, self._is_troubled = error, True
-            for inbox in self._inboxes.values():
-                inbox.wake()
+            for exchange in self._exchanges.values():
+                exchange.wake()
             for each in self._anybody:
                 each.wake()
         return self.error
@@ -517,10 +518,10 @@ class Session(Party):
         self._over = True
         if self._leaves_unread:
             return
-        for sender, inbox in self._inboxes.items():
-            if inbox.unread and sender not in (self._lost or ()):
+        for sender, exchange in self._exchanges.items():
+            if exchange.unread and sender not in (self._lost or ()):
                 extra = (
-                    f"sent {inbox.unread[0][1].kind}, which was not due; if it is, receive it"
+                    f"sent {exchange.unread[0][1].kind}, which was not due; if it is, receive it"
                     " before the role ends, or call `leave_unread`"
                 )
                 raise self.fail(ProtocolViolation(sender, extra))
@@ -529,10 +530,10 @@ class Session(Party):
         """Return the state of this party, or its state when the session failed."""
         if self._stood is not None:
             return self._stood
-        inboxes = self._inboxes.values()
+        exchanges = self._exchanges
         waits = [
-            Wait(each.sender, each.type.kind, each.due)
-            for each in inboxes
+            Wait(each.peer, each.type.kind, each.due)
+            for each in exchanges.values()
             if each.arrival is not None and not each.unread
         ]
         for each in self._anybody:
@@ -541,27 +542,44 @@ class Session(Party):
         return Standing(
             self.me,
             waits=tuple(waits),
-            blocked=tuple(peer for peer, sends in self._blocked.items() if sends),
+            blocked=tuple(peer for peer, each in exchanges.items() if each.waiting),
             over=self._over,
-            sent=dict(self._sent),
-            received={sender: inbox.received for sender, inbox in self._inboxes.items()},
+            sent={peer: each.sent for peer, each in exchanges.items()},
+            received={peer: each.received for peer, each in exchanges.items()},
             without=None if self._lost is None else tuple(self._lost),
             is_concurrent=self._is_concurrent,
             leaves_unread=self._leaves_unread,
         )
 
 
-class _Inbox:
-    """The unread messages of one peer, or the wait for its next one."""
+class _Exchange:
+    """The messages that a party sent to one peer, and those that it has not read, or waits for."""
 
-    __slots__ = ("arrival", "due", "joins", "received", "sender", "type", "unread", "unread_bytes")
+    __slots__ = (
+        "arrival",
+        "back",
+        "due",
+        "joins",
+        "peer",
+        "received",
+        "sent",
+        "there",
+        "turn",
+        "type",
+        "unread",
+        "unread_bytes",
+        "waiting",
+    )
 
-    def __init__(self, sender: str) -> None:
-        self.sender = sender
-        # Seldom more than a few: a deque would take ten times the memory in each of many inboxes.
+    def __init__(self, me: str, peer: str) -> None:
+        self.peer, self.there, self.back = peer, (me, peer), (peer, me)
+        self.sent = self.received = self.unread_bytes = 0
+        self.waiting = 0
+        """The number of sends that wait for room."""
+        self.turn: asyncio.Lock | None = None
+        """Gives one of them its turn, once a send has waited."""
+        # Seldom more than a few: a deque would take ten times the memory in each of many lists.
         self.unread: list[tuple[int, Envelope, bytes]] = []
-        self.unread_bytes = 0
-        self.received = 0
         self.type: type[Message] = Message
         self.due: int | None = None
         self.arrival: asyncio.Future[None] | None = None
