@@ -12,11 +12,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
-from operator import add
 from typing import Final, NamedTuple, TypeVar
 
 from veilring.errors import ClusterError
-from veilring.transport.frames import frame_size, prefix
+from veilring.transport.frames import as_stream, frame_size
 from veilring.transport.messages import Message
 
 _K = TypeVar("_K", bound=Hashable)
@@ -294,7 +293,7 @@ class _Passing:
 
     def hashed(self) -> "hashlib._Hash":
         self.hash = self.hash or hashlib.sha256()
-        self.hash.update(b"".join(map(add, map(prefix, self.waiting), self.waiting)))
+        self.hash.update(as_stream(self.waiting))
         self.waiting.clear()
         return self.hash
 

@@ -9,7 +9,8 @@ announces are stored, and decoded values take at most a few times the frame's ow
 import math
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import add
 from typing import Final, TypeAlias
 
 import msgpack
@@ -225,6 +226,11 @@ def on_stream(frame: bytes) -> bytes:
 def prefix(frame: bytes) -> bytes:
     """Return the prefix of a frame on a stream, which is not checked."""
     return _PREFIX.pack(len(frame))
+
+
+def as_stream(frames: Sequence[bytes]) -> bytes:
+    """Return frames as a stream carries them; they are not checked."""
+    return b"".join(map(add, map(_PREFIX.pack, map(len, frames)), frames))
 
 
 class FrameReader:
