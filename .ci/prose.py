@@ -85,22 +85,18 @@ def of_markdown(path: str, text: str) -> Prose:
 
 def of_python(path: str, text: str) -> Prose:
     """Return the docstrings of a module and, where it is shipped, the sentences in its strings."""
-    tree, prose = ast.parse(text), Prose(path)
-    docstrings = set[int]()
-    for node in ast.walk(tree):
-        for child in ast.iter_child_nodes(node):
-            match child:
-                case ast.Expr(value=ast.Constant(value=str(content)) as constant):
-                    docstrings.add(id(constant))
-                    _add_docstring(prose, content, constant.lineno)
-    if path.startswith("src/"):
-        for node in ast.walk(tree):
-            match node:
-                case ast.JoinedStr(values=values):
-                    docstrings.update(map(id, values))
-                    _add_string(prose, "".join(_shown(value) for value in values), node.lineno)
-                case ast.Constant(value=str(content)) if id(node) not in docstrings:
-                    _add_string(prose, content, node.lineno)
+    prose, is_shipped = Prose(path), path.startswith("src/")
+    taken = set[int]()  # strings that are part of something else
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(content)) as constant):
+                taken.add(id(constant))
+                _add_docstring(prose, content, constant.lineno)
+            case ast.JoinedStr(values=values) if is_shipped:
+                taken.update(map(id, values))
+                _add_string(prose, "".join(map(_shown, values)), node.lineno)
+            case ast.Constant(value=str(content)) if is_shipped and id(node) not in taken:
+                _add_string(prose, content, node.lineno)
     return prose
 
 
