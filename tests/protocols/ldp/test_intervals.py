@@ -4,8 +4,8 @@ A nominal 95 % covers from 94 to 97 %. Where a count varies by two or less, most
 no such probability: it then covers 94 % or more.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Sequence
 from itertools import product
 from math import sqrt
 from typing import Final
@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 import pytest
 from papers.oracles import ALL_ORACLES
+from scipy.fft import next_fast_len
+from scipy.optimize import brentq
 from scipy.stats import binom
 from tests.protocols.ldp.distributions import words
 
@@ -100,21 +102,13 @@ def sum_law(told: CodeDistribution, numbers: Sequence[float]) -> tuple[Floats, F
     step = told.influence / 1000
     places = np.rint(told.total(told.summed(codes)) / step).astype(np.int64)
     least, size = int(places.min()), int(np.ptp(places)) + 1
-    room = size * len(numbers)
+    room = next_fast_len(size * len(numbers), real=True)
     spectrum = np.ones(room // 2 + 1, dtype=np.complex128)
-    for number in numbers:
+    for number, count in Counter(numbers).items():
         law = told.probability(codes, round(number * told.levels))
-        spectrum *= np.fft.rfft(np.bincount(places - least, law, size), room)
+        spectrum *= np.fft.rfft(np.bincount(places - least, law, size), room) ** count
     law = np.maximum(np.fft.irfft(spectrum, room), 0.0)
     return (np.arange(room) + least * len(numbers)) * step / len(numbers), law
-
-
-def first(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the first number from which on a condition holds, to a thousandth of the way."""
-    for _ in range(10):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 @pytest.mark.slow
@@ -125,19 +119,21 @@ def test_intervals_of_means_cover_94_to_97_per_cent(told: CodeDistribution, clie
     for numbers in ([0.0] * clients, [0.5] * clients, [1.0, -1.0] * (clients // 2)):
         at, law = sum_law(told, numbers)
         low, middle, high = np.interp((1e-3, 0.5, 1 - 1e-3), np.cumsum(law), at)
-        above = first(partial(reaches, told, numbers), low, middle)
-        below = first(partial(exceeds, told, numbers), middle, high)
+        above = ending(told, numbers, 1, low, middle)
+        below = ending(told, numbers, 0, middle, high)
         assert LEAST <= law[(at >= above) & (at < below)].sum() <= MOST
 
 
-def reaches(told: CodeDistribution, numbers: Sequence[float], value: float) -> bool:
-    """Return whether the interval of a mean of reports does not end below that of the numbers."""
-    return ends(told, len(numbers), value)[1] >= sum(numbers) / len(numbers)
+def ending(
+    told: CodeDistribution, numbers: Sequence[float], end: int, low: float, high: float
+) -> float:
+    """Return the mean of reports whose interval ends at that of the numbers, to a thousandth."""
+    true = sum(numbers) / len(numbers)
 
+    def beyond(value: float) -> float:
+        return ends(told, len(numbers), value)[end] - true
 
-def exceeds(told: CodeDistribution, numbers: Sequence[float], value: float) -> bool:
-    """Return whether it begins above."""
-    return ends(told, len(numbers), value)[0] > sum(numbers) / len(numbers)
+    return float(brentq(beyond, low, high, xtol=(high - low) / 1000))
 
 
 def ends(told: CodeDistribution, clients: int, value: float) -> tuple[float, float]:

@@ -21,6 +21,7 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilring.arrays import Bools, Floats, Ints
 
@@ -201,6 +202,8 @@ Outcomes = tuple[Floats, Floats, int]
 Laws = Callable[[float], Sequence[Outcomes]]
 """The independent reports of clients whose numbers have a mean."""
 
+Spectrum = NDArray[np.complex128]
+
 _LATTICE: Final = 1 << 14
 _RANGE: Final = 20.0  # standard deviations of a sum, or
 _EXTREMES: Final = 4.0  # this multiple of the greatest value: sums beyond it are wrapped around
@@ -244,12 +247,18 @@ def _tails(laws: Sequence[Outcomes], mean: float) -> tuple[float, float]:
     spectrum = np.ones(_LATTICE // 2 + 1, dtype=np.complex128)
     for away, (_, chances, count) in zip(aways, laws, strict=True):
         places = np.rint(away / step).astype(np.int64) % _LATTICE
-        spectrum *= np.fft.rfft(np.bincount(places, chances, _LATTICE)) ** count
-    below = np.cumsum(np.maximum(np.fft.fftshift(np.fft.irfft(spectrum, _LATTICE)), 0.0))
+        spectrum *= _power(np.fft.rfft(np.bincount(places, chances, _LATTICE)), count)
+    likely = np.maximum(np.fft.fftshift(np.fft.irfft(spectrum, _LATTICE)), 0.0)
     centre = sum(each * count for each, (*_, count) in zip(centres, laws, strict=True))
     # half a step to each side, as sums are rounded to the lattice
     place = (mean * reports - centre) / step + _LATTICE / 2
-    at_most, less = (
-        float(below[min(max(floor(place + half), 0), _LATTICE - 1)]) for half in (0.5, -0.5)
-    )
+    at_most, less = (float(likely[: max(floor(place + half), 0) + 1].sum()) for half in (0.5, -0.5))
     return at_most, 1 - less
+
+
+def _power(base: Spectrum, exponent: int) -> Spectrum:
+    """Return a power by squaring: NumPy takes up to 17 times as long for complex numbers."""
+    if exponent == 1:
+        return base
+    power = _power(base * base, exponent // 2)
+    return power * base if exponent % 2 else power
