@@ -311,7 +311,9 @@ class Script(NamedTuple):
 
             def draw(count: int) -> Elements:
                 drawn = left.pop(0) if left and count else np.array(after)
-                return np.resize(drawn % scheme.p, count).astype(scheme.word)
+                # `np.resize` would concatenate as many copies
+                repeated = drawn.ravel()[np.arange(count) % drawn.size]
+                return np.asarray(repeated % scheme.p, dtype=scheme.word)
 
             return draw
 
