@@ -54,6 +54,8 @@ SHARES_MAX: Final = 255
 # The elements of encoded measurements that are processed at once, which bounds the memory: with
 # fewer, calls of NumPy cost more than their work.
 BLOCK_ELEMENTS: Final = 1 << 18
+# A proof multiplies several numbers for each element: those of more reports leave the caches.
+_PROVED_ELEMENTS: Final = 1 << 15
 # More reports at once are no faster, and take more memory.
 BLOCK_REPORTS_MAX: Final = 1 << 10
 
@@ -242,7 +244,7 @@ class Prio3:
         )
         parts = [
             self._shard(numbers[block], nonces[block], rand[block])
-            for block in self._blocks(reports)
+            for block in self._blocks(reports, _PROVED_ELEMENTS)
         ]
         public, *shares = (np.concatenate(rows) for rows in zip(*parts, strict=True))
         return public, tuple(shares)
@@ -474,9 +476,9 @@ class Prio3:
         total = self.field.sum(np.stack(shares, axis=2), axis=2)
         return [number - modulus * (2 * number > modulus) for number in self.field.integers(total)]
 
-    def _blocks(self, reports: int) -> Iterator[slice]:
+    def _blocks(self, reports: int, elements: int = BLOCK_ELEMENTS) -> Iterator[slice]:
         """Yield slices of reports of bounded size, and an empty slice of no reports."""
-        step = min(max(BLOCK_ELEMENTS // self.circuit.length, 1), BLOCK_REPORTS_MAX)
+        step = min(max(elements // self.circuit.length, 1), BLOCK_REPORTS_MAX)
         for start in range(0, max(reports, 1), step):
             yield slice(start, start + step)
 
