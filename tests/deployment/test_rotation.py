@@ -29,6 +29,7 @@ UNTIL = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=30)
 QUERIES = 5
 # A client connects at most twice a second to a member for long.
 ASK_SECONDS = 0.6
+PAUSE_SECONDS = 0.1  # between requests over one connection, which have no such limit
 Change = Callable[[str], Awaitable[None]]
 """Makes a party notice that its files have changed."""
 
@@ -58,7 +59,7 @@ class Asking:
             while not self.is_over:
                 found = await connection.run(role, queries[:QUERIES])
                 self._count(party, [str(each) for each in terms.encoded.named(found)])
-                await asyncio.sleep(ASK_SECONDS)
+                await asyncio.sleep(PAUSE_SECONDS)
 
     async def with_new_connections(self, party: str) -> None:
         """Ask a party as `veilring ask` does."""
