@@ -31,6 +31,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
     ARITY_MAX,
     ARITY_MIN,
     OCTAVES,
+    SPARSE_BY,
     End,
     Found,
     TotalsSearch,
@@ -80,6 +81,17 @@ def test_the_first_step_ends_at_the_bound(upper: float, arity: int) -> None:
     assert len(steps_at_most(upper, arity)) <= 1 + math.ceil(63 / math.log2(arity))
 
 
+@given(_BOUNDS, _ARITIES)
+def test_a_sparse_first_step_asks_fewer_thresholds(upper: float, arity: int) -> None:
+    """It asks all thresholds of the upper half of the octaves, and one in four of the others."""
+    every, sparse = (first_cuts(upper, arity, is_sparse=each)[::-1] for each in (False, True))
+    half = arity // 2
+    np.testing.assert_array_equal(sparse[:half], every[:half])
+    np.testing.assert_array_equal(sparse[half:], every[half::SPARSE_BY])
+    steps = steps_at_most(upper, arity, is_sparse=True)
+    assert len(steps) <= 1 + math.ceil(63 / math.log2(arity))
+
+
 @given(
     _BOUNDS,
     _ARITIES,
@@ -88,18 +100,19 @@ def test_the_first_step_ends_at_the_bound(upper: float, arity: int) -> None:
     st.lists(st.sampled_from([5e-324, 1e-323, 2.3e-308]), max_size=3),
 )
 @example(1.7e308, 16, 2, [0.0, 1.0], [5e-324, 1e-323, 2.3e-308])
-def test_any_distance_is_found_exactly(
-    upper: float, arity: int, k: int, shares: list[float], tiny: list[float]
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_any_distance_is_found_exactly(  # noqa: PLR0917  (drawn values)
+    is_sparse: bool, upper: float, arity: int, k: int, shares: list[float], tiny: list[float]
 ) -> None:
     """A radius contains the k nearest rows, and more only if they tie with the k-th."""
     distances = np.sort(np.minimum([*(upper * np.array(shares)), *tiny], upper))
     smallest = np.full((1, k + 1), np.inf)
     kept = distances[: k + 1]
     smallest[0, : len(kept)] = kept
-    search = TotalsSearch(1, k=k, upper=upper, arity=arity, parties=3)
+    search = TotalsSearch(1, k=k, upper=upper, arity=arity, parties=3, is_sparse=is_sparse)
     found = run_search(search, lambda asked: clipped_counts(smallest, asked))
     within = int((distances <= found.radii[0]).sum())
-    assert len(found.steps) <= len(steps_at_most(upper, arity))
+    assert len(found.steps) <= len(steps_at_most(upper, arity, is_sparse=is_sparse))
     if len(distances) < k:
         assert found.ends[0] == End.FEW
         assert found.radii[0] == upper

@@ -48,14 +48,22 @@ class Opened:
 
 
 def open_totals(
-    queries: Floats, parts: Sequence[Rows], *, k: int, upper: float, arity: int
+    queries: Floats,
+    parts: Sequence[Rows],
+    *,
+    k: int,
+    upper: float,
+    arity: int,
+    is_sparse: bool = False,
 ) -> Opened:
     """Search the rows of parties with the parties' own steps, and keep the opened totals."""
     near = [nearest_rows(queries, rows, k) for rows in parts]
-    return open_nearest(near, k=k, upper=upper, arity=arity)
+    return open_nearest(near, k=k, upper=upper, arity=arity, is_sparse=is_sparse)
 
 
-def open_nearest(near: Sequence[Nearest], *, k: int, upper: float, arity: int) -> Opened:
+def open_nearest(
+    near: Sequence[Nearest], *, k: int, upper: float, arity: int, is_sparse: bool = False
+) -> Opened:
     """Search as `open_totals` does, given the k + 1 nearest rows of each party."""
     steps: list[tuple[Asked, Ints]] = []
 
@@ -64,7 +72,9 @@ def open_nearest(near: Sequence[Nearest], *, k: int, upper: float, arity: int) -
         return steps[-1][1]
 
     queries = len(near[0].distances)
-    search = TotalsSearch(queries, k=k, upper=upper, arity=arity, parties=len(near))
+    search = TotalsSearch(
+        queries, k=k, upper=upper, arity=arity, parties=len(near), is_sparse=is_sparse
+    )
     found = run_search(search, count)
     asked, totals = zip(*steps, strict=True)
     return Opened(found, asked, totals)

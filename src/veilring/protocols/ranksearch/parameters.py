@@ -115,6 +115,11 @@ class SearchParameters:
         return math.sqrt(self.facts.features)
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether the first step of a search leaves out thresholds: counts are shared."""
+        return self.system.reveal != "totals"
+
+    @property
     def has_adder(self) -> bool:
         """Whether the client adds up the totals.
 
@@ -185,8 +190,14 @@ class SearchParameters:
 
     def search(self, queries: int, parties: int) -> TotalsSearch:
         """Return the search for the radii of a batch, before its first step."""
-        k, arity = self.system.k, self.system.arity
-        return TotalsSearch(queries, k=k, upper=self.upper, arity=arity, parties=parties)
+        return TotalsSearch(
+            queries,
+            k=self.system.k,
+            upper=self.upper,
+            arity=self.system.arity,
+            parties=parties,
+            is_sparse=self.is_sparse,
+        )
 
     def answer(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of all parties in this process, with the parties' own steps.

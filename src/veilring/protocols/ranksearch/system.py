@@ -109,7 +109,7 @@ class RankSearch(System):
 
     predicts_numbers: ClassVar[bool] = True
     trust: ClassVar[str] = "{outside} of {parties}"
-    messages_format: ClassVar[int] = 4
+    messages_format: ClassVar[int] = 5
     title: ClassVar[str] = "rank search"
     summary: ClassVar[str] = (
         "Parties add up masked counts until they know the radius of the k nearest rows."
@@ -289,8 +289,14 @@ class SearchSetup(PeerSetup):
         Messages between parties reveal nothing more: the measures of a hop are 0 by proof.
         """
         system, upper, asked = self.parameters.system, self.parameters.upper, queries[:trials]
-        parts = list(self.parts.values())
-        opened = open_totals(asked, parts, k=system.k, upper=upper, arity=system.arity)
+        opened = open_totals(
+            asked,
+            list(self.parts.values()),
+            k=system.k,
+            upper=upper,
+            arity=system.arity,
+            is_sparse=self.parameters.is_sparse,
+        )
         leaked = leakage_of_totals(opened, system.k, upper)
         if system.reveal != "totals":
             leaked["above"] = np.zeros(len(asked))
