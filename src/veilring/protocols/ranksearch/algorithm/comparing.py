@@ -13,7 +13,8 @@ to k/2 products.
 
 The factors R depend on no counts. The factors of the first step are drawn with its counts, and the
 factors of each later step in the last two rounds of the step before, in messages that are sent
-anyway.
+anyway. They are drawn for all queries that may remain open, and those that are left serve later
+steps.
 """
 
 import math
@@ -120,12 +121,12 @@ def shared_search(
         asked = search.ask() or Asked(nothing, nothing, nothing)
         if not asked and not len(before.queries):
             return search.found()
-        own, drawing = count(asked), list[Part]()
+        own, first = count(asked), list[Part]()
         if search.is_first:
-            drawn = Nonzero.to_draw(len(asked) + len(asked.queries), dealer.scheme.p)
-            drawing += Nonzero.dealt(dealer, drawn)
+            drawn = Nonzero.to_draw(asked.factors, dealer.scheme.p)
+            first += Nonzero.dealt(dealer, drawn)
         equalities = dealer.opened_products(before.products)
-        total, opened, *dealt = yield [dealer.summed(own), equalities, *drawing]
+        total, opened, *dealt = yield [dealer.summed(own), equalities, *first]
         if (before.own[opened == 0] > k).any():
             fail()
         search.end(before.queries[opened == 0])
@@ -136,8 +137,10 @@ def shared_search(
             return search.found()
         factors = Nonzero(*dealt) if dealt else ahead
         comparing = _compare(dealer, total[tested], factors, asked, k)
-        drawing_next = _draw_ahead(dealer, search.next_factors(asked.queries), k)
-        step, ahead = yield from alongside(comparing, drawing_next)
+        drawing = _draw_ahead(dealer, search.factors_to_draw(asked), k)
+        left = ahead[asked.factors :]
+        step, more = yield from alongside(comparing, drawing)
+        ahead = np.concatenate([left, more])
         if not _could_be(asked, step.below, own, k):
             fail()
         of, at = search.narrow(asked, step.below).lowest
@@ -174,8 +177,7 @@ def _compare(
     dealer: Dealer, total: Elements, drawn: Nonzero | Elements, asked: Asked, k: int
 ) -> Play[_Compared]:
     """Compare totals, with factors that are to be checked or that were drawn ahead."""
-    tests, block = len(asked), plan_of(k).block
-    needed = tests + len(asked.queries)
+    tests, needed, block = len(asked), asked.factors, plan_of(k).block
     if isinstance(drawn, Nonzero):
         checked = [drawn.checked(dealer)]
         powers, (products,) = yield from shared_powers(dealer, total, block, checked)

@@ -82,6 +82,11 @@ class Asked:
         return len(self.patterns)
 
     @property
+    def factors(self) -> int:
+        """The number of factors that tests take: one of each threshold, and one of each query."""
+        return len(self.patterns) + len(self.queries)
+
+    @property
     def values(self) -> Floats:
         """The thresholds as distances, shape (thresholds,)."""
         return self.patterns.view(np.float64)
@@ -151,7 +156,7 @@ class StepSizes(NamedTuple):
     tests: int
     """The number of their thresholds, at which T < k is tested."""
     ahead: int
-    """The number of factors that are drawn for the next step: what its tests need at most."""
+    """The number of factors that are drawn for the next step, beside those that are left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,6 +196,7 @@ class IntervalSearch:
         self._shared: list[StepSizes] = []
         self._first = first_cuts(upper, arity, is_sparse=is_sparse)
         self._next = StepSizes(0, queries * len(self._first), 0, 0, 0)
+        self._ahead = 0  # factors that were drawn for the next step
 
     @property
     def is_first(self) -> bool:
@@ -210,13 +216,18 @@ class IntervalSearch:
         owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self.arity)
         return Asked(queries, owner, patterns)
 
-    def next_factors(self, queries: Ints) -> int:
-        """Return a bound on the tests after the present step: of each threshold, and for T = k.
+    def factors_to_draw(self, asked: Asked) -> int:
+        """Return the number of factors to draw for the next step, given the present one's tests.
 
-        It is at least 1, so that drawing them takes a round with messages.
+        Together with those that the present step leaves they are a bound on the next tests: of each
+        threshold, and for T = k. One is drawn in any case, in a round that has messages then.
         """
-        widest = -(-(self._hi[queries] - self._lo[queries]) // self.arity)
-        return max(1, int(np.minimum(widest[widest > 1], self.arity).sum()))
+        widest = -(-(self._hi[asked.queries] - self._lo[asked.queries]) // self.arity)
+        most = int(np.minimum(widest[widest > 1], self.arity).sum())
+        return max(1, most - self._factors_left(asked))
+
+    def _factors_left(self, asked: Asked) -> int:
+        return max(0, self._ahead - asked.factors)
 
     def narrow(self, asked: Asked, below: Bools) -> Reach:
         """Process a step's tests of T < k, and return the thresholds at which k rows are reached.
@@ -224,9 +235,9 @@ class IntervalSearch:
         For queries with T = k there, call `end` before their radius is final.
         """
         reach, open_ = asked.reach(below), asked.queries
-        sizes = self._next._replace(
-            queries=len(open_), tests=len(asked), ahead=self.next_factors(open_)
-        )
+        ahead = self.factors_to_draw(asked)
+        sizes = self._next._replace(queries=len(open_), tests=len(asked), ahead=ahead)
+        self._ahead = self._factors_left(asked) + ahead
         lo = reach.under(asked.patterns, self._lo[open_])
         hi = reach.above(asked.patterns, self._hi[open_])
         width = hi - lo
