@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import Generator
@@ -25,7 +24,7 @@ import veilring as vr
 from veilring.nodes.adversary import Lines
 from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import Echo, NamedSet, OpeningShares, SurvivingSums
-from veilring.protocols.masks import MaskedWords, derive_secret
+from veilring.protocols.masks import KeyPair, MaskedWords, derive_secret
 from veilring.protocols.seeding import OWN, PAIRS, Quorum, SeedShares, share_seeds, split_hashes
 from veilring.protocols.seedshares import (
     PRIME,
@@ -129,9 +128,9 @@ def keys_made(world: World, *spies: str) -> set[bytes]:
         if kind == OWN:
             keys.add(seed)
             continue
-        private = X25519PrivateKey.from_private_bytes(seed)
+        pair = KeyPair.of(seed)
         keys |= {
-            derive_secret(world.session, (dealer, private), (peer, public))
+            derive_secret(world.session, (dealer, pair), (peer, public))
             for peer, public in publics.items()
             if peer != dealer
         }

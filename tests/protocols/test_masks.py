@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from hypothesis import given
@@ -25,6 +24,7 @@ from veilring.nodes.run import Outcome
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.masks import (
     KEY_BYTES,
+    KeyPair,
     MaskedTotals,
     MaskedWords,
     MaskKey,
@@ -262,7 +262,7 @@ def secret(
     session: bytes = b"session",
 ) -> bytes:
     """Return the secret of a party, with its private key, and a peer."""
-    return derive_secret(session, (me[0], X25519PrivateKey.from_private_bytes(me[1])), peer)
+    return derive_secret(session, (me[0], KeyPair.of(me[1])), peer)
 
 
 def expanded(key: bytes, info: bytes) -> bytes:

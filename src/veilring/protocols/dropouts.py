@@ -37,7 +37,6 @@ from functools import reduce
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from veilring.errors import ProtocolViolation, Tampered
 from veilring.nodes.journal import Traffic
@@ -46,6 +45,7 @@ from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.masks import (
     Bound,
     Confirmed,
+    KeyPair,
     MaskedTotals,
     MaskedWords,
     PairwiseKeys,
@@ -539,13 +539,13 @@ class _Sum:
 
     def _pairs_of(self, name: str, seed: bytes) -> PairwiseKeys:
         """Return the keys that a lost party shares with the parties in the sum."""
-        private = X25519PrivateKey.from_private_bytes(seed)
+        keys = KeyPair.of(seed)
         heads, session = self.seeds.heads, self.party.session
-        keys = {
-            peer: derive_secret(session, (name, private), (peer, heads[peer].public))
+        secrets = {
+            peer: derive_secret(session, (name, keys), (peer, heads[peer].public))
             for peer in self.members
         }
-        return PairwiseKeys(name, keys, stream=self.stream)
+        return PairwiseKeys(name, secrets, stream=self.stream)
 
     def _join(self, told: Mapping[str, OpeningShares]) -> dict[str, bytes]:
         """Return one seed of each dealer, reconstructed from enough shares."""
@@ -573,8 +573,7 @@ class _Sum:
         head = self.seeds.heads[name]
         if self._seed_of(name) == OWN:
             return digest_of(seed) == head.commitment
-        private = X25519PrivateKey.from_private_bytes(seed)
-        return private.public_key().public_bytes_raw() == head.public
+        return KeyPair.of(seed).public == head.public
 
     def _blame(self, used: Mapping[str, Sequence[bytes]], dealer: str) -> None:
         """Blame the sender of a wrong share, or the dealer if all shares are as dealt."""

@@ -269,31 +269,42 @@ async def agree_secrets(
     """
     if len(party.parties) < PARTIES_MIN:
         raise InputError("parties", len(party.parties), f"at least {PARTIES_MIN}")
-    private = X25519PrivateKey.from_private_bytes(party.rng.bytes(KEY_BYTES))
-    own = MaskKey(public=private.public_key().public_bytes_raw())
+    keys = KeyPair.of(party.rng.bytes(KEY_BYTES))
+    own = MaskKey(public=keys.public)
     peers, at_once = (party.peers, len(party.peers)) if among is None else (among, KEYS_AT_ONCE)
     groups = [peers[start : start + at_once] for start in range(0, len(peers), at_once)]
-    keys = {}
+    secrets = {}
     for step, group in enumerate(groups, start=due + 1 - len(groups)):
         await broadcast(party, own, group)
         for peer in group:
             public = (await party.receive(MaskKey, sender=peer, due=step)).public
             try:
-                keys[peer] = derive_secret(party.session, (party.me, private), (peer, public))
+                secrets[peer] = derive_secret(party.session, (party.me, keys), (peer, public))
             except ValueError as error:
                 raise ProtocolViolation(peer, "sent a key that makes no shared secret") from error
-    return keys
+    return secrets
 
 
-def derive_secret(
-    session: bytes, own: tuple[str, X25519PrivateKey], peer: tuple[str, bytes]
-) -> bytes:
+class KeyPair(NamedTuple):
+    """The keys of a party for one session."""
+
+    private: X25519PrivateKey
+    public: bytes
+
+    @classmethod
+    def of(cls, seed: bytes) -> Self:
+        """Return the keys that a seed of `KEY_BYTES` makes."""
+        private = X25519PrivateKey.from_private_bytes(seed)
+        return cls(private, private.public_key().public_bytes_raw())
+
+
+def derive_secret(session: bytes, own: tuple[str, KeyPair], peer: tuple[str, bytes]) -> bytes:
     """Return the secret of two parties of a session, of `KEY_BYTES`."""
-    (me, private), (name, public) = own, peer
-    ends = sorted([(me, private.public_key().public_bytes_raw()), (name, public)])
+    (me, keys), (name, public) = own, peer
+    ends = sorted([(me, keys.public), (name, public)])
 
     def derive() -> bytes:
-        secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+        secret = keys.private.exchange(X25519PublicKey.from_public_bytes(public))
         info = digest_of_names(end for end, _ in ends) + digest_of(*(key for _, key in ends))
         return HKDF(SHA256(), KEY_BYTES, session, info).derive(secret)
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple, TypeVar
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from pydantic import Field
 
 from veilring.errors import (
@@ -36,7 +35,7 @@ from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.privacy.checks import require
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
-from veilring.protocols.masks import derive_secret
+from veilring.protocols.masks import KeyPair, derive_secret
 from veilring.protocols.promise import repeated
 from veilring.protocols.seedshares import (
     SEED_BYTES,
@@ -373,9 +372,10 @@ def names_of(parties: Parties, bits: bytes, sender: str) -> tuple[str, ...]:
 
 
 class _Dealt(NamedTuple):
-    """A dealer's seeds for one sum, and the shares of all parties."""
+    """A dealer's keys and own seed for one sum, and the shares of all parties."""
 
-    seeds: tuple[bytes, bytes]
+    keys: KeyPair
+    own: bytes
     shares: Sequence[Sequence[int]]
     tree: Sequence[Sequence[bytes]]
     head: Head
@@ -384,10 +384,10 @@ class _Dealt(NamedTuple):
     def draw(cls, party: Party, threshold: int) -> "_Dealt":
         seeds = [draw_seed(party.rng) for _ in range(SEEDS)]
         shares = [share_seed(seed, threshold, len(party.parties), party.rng) for seed in seeds]
-        pairs, own = seed_bytes(seeds[PAIRS]), seed_bytes(seeds[OWN])
-        public = X25519PrivateKey.from_private_bytes(pairs).public_key().public_bytes_raw()
+        keys, own = KeyPair.of(seed_bytes(seeds[PAIRS])), seed_bytes(seeds[OWN])
         tree = hash_tree(shares)
-        return cls((pairs, own), shares, tree, Head(public, digest_of(own), tree[-1][0]))
+        head = Head(keys.public, digest_of(own), tree[-1][0])
+        return cls(keys, own, shares, tree, head)
 
 
 def _seed_shares(dealt: Sequence[_Dealt], holder: int) -> SeedShares:
@@ -429,7 +429,6 @@ def _check_seed_shares(
 def _sum_seeds(
     party: Party, dealt: _Dealt, given: Mapping[str, SeedShares], number: int
 ) -> SumSeeds:
-    private = X25519PrivateKey.from_private_bytes(dealt.seeds[PAIRS])
     heads = {
         name: Head(said.publics[number], said.commitments[number], said.roots[number])
         for name, said in given.items()
@@ -440,11 +439,11 @@ def _sum_seeds(
             continue
         try:
             end = peer, head.public
-            pairs[peer] = derive_secret(party.session, (party.me, private), end)
+            pairs[peer] = derive_secret(party.session, (party.me, dealt.keys), end)
         except ValueError as error:
             raise ProtocolViolation(peer, "sent a key that makes no shared secret") from error
     held = {name: _held(said, number) for name, said in given.items()}
-    return SumSeeds(pairs, dealt.seeds[OWN], heads, held)
+    return SumSeeds(pairs, dealt.own, heads, held)
 
 
 def seeds_cost(parties: int, *, sums: int = 1) -> Traffic:

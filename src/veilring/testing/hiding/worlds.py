@@ -17,7 +17,6 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.random import BitGenerator, Generator
 from typing_extensions import override
 
@@ -27,6 +26,7 @@ from veilring.nodes.party import OneOf, Parties, Party, expected_kinds
 from veilring.privacy.checks import require
 from veilring.protocols.masks import (
     KEY_BYTES,
+    KeyPair,
     MaskedWords,
     MaskKey,
     PairwiseKeys,
@@ -428,10 +428,10 @@ def strip_masks(views: Mapping[str, MemberView]) -> dict[str, Words]:
     """
     secrets: dict[str, dict[str, bytes]] = {}
     for member, view in views.items():
-        private = X25519PrivateKey.from_private_bytes(view.coins().bytes(KEY_BYTES))
+        own = KeyPair.of(view.coins().bytes(KEY_BYTES))
         for seen in view.received:
             if isinstance(seen.message, MaskKey) and seen.sender not in views:
-                ends = (member, private), (seen.sender, seen.message.public)
+                ends = (member, own), (seen.sender, seen.message.public)
                 keys = secrets.setdefault(seen.sender, {})
                 keys[member] = derive_secret(view.session, *ends)
     return {name: words for party in secrets for name, words in _strip(views, party, secrets)}
