@@ -22,8 +22,9 @@ PARTIES_MIN: Final = 3  # with two parties, each learns the other's input from t
 # With all parties in it, a ring of n takes 2n(n - 1) messages: 180,000 for 300. A larger ring is
 # drawn by this many: a coalition would need all of them to steer it.
 COMMITTEE_SIZE: Final = 64
-# Parties of one process draw the same ring, a few at a time.
+# Parties of one process draw the same ring, a few at a time, and check the same commitments.
 _RINGS_MAX: Final = 16
+_COMMITMENTS_MAX: Final = _RINGS_MAX * COMMITTEE_SIZE
 _NONCE_BYTES: Final = 32
 _Nonce = Annotated[bytes, Field(min_length=_NONCE_BYTES, max_length=_NONCE_BYTES)]
 
@@ -178,5 +179,6 @@ def _inconsistent_reports(party: Party, member: str, sent_by: Sequence[str]) -> 
     return Tampered(suspects, f"{member} {what}")
 
 
+@lru_cache(_COMMITMENTS_MAX)
 def _commit(session: bytes, member: str, nonce: bytes) -> bytes:
     return hash_parts(session, member.encode(), nonce)

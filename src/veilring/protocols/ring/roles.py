@@ -195,26 +195,28 @@ async def private_knn(
     if ring is None:  # compares queries too: different ones would look like lies of the parties
         ring = await draw_ring(party, batch_digest(batch), (client,))
     to_rows = pairwise_distances(batch, rows.features)
-    nearest = await pp_topk(party, own_smallest(to_rows, topk.k), ring=ring, parameters=topk)
-    votes = local_votes(to_rows, rows.labels, nearest, facts.classes, weights)
+    nearest = await pp_topk(party, to_rows, ring=ring, parameters=topk)
     fixed = FixedPoint(SCALE_BITS, len(ring))
-    totals = await secure_sum(
-        party,
-        votes,
-        ring=ring,
-        fixed=fixed,
-        method=method,
-        first_round=_first_sum_round(len(ring), parameters),
-        keys=keys,
-        digest=digest_of(
+    votes = fixed.encode(local_votes(to_rows, rows.labels, nearest, facts.classes, weights))
+    digest = bytes(DIGEST_BYTES)
+    if masked:
+        digest = digest_of(
             parameters.written.encode(),
             digest_of_names(party.parties),
             digest_of_names(ring.order),
             batch.tobytes(),
             nearest.tobytes(),
-        ),
+        )
+    total = await sum_words(
+        party,
+        votes,
+        ring=ring,
+        method=method,
+        first_round=_first_sum_round(len(ring), parameters),
+        keys=keys,
+        digest=digest,
     )
-    own = fixed.decode(fixed.encode(votes))
+    totals, own = fixed.decode(total), fixed.decode(votes)
     if not _hold(could_be_totals(totals, own, nearest, weights, topk.upper)):
         party.accuse(Tampered(party.peers, "caused vote totals that honest votes cannot have"))
     return KNNAnswer(decide_labels(totals), totals, nearest, ring.starter)
@@ -238,8 +240,8 @@ async def pp_topk(
     Its own values, shape (runs, any number), are within the public bounds. The public result, shape
     (runs, k), ascends, and is padded with `upper` if the union is smaller.
     """
-    require_bounded(own, parameters, "own")
     V = own_smallest(own, parameters.k)
+    require_bounded(V, parameters, "own")
     inserted = at_once = np.zeros(len(V), dtype=np.bool_)
     G = start_vector(parameters, len(V))
     position, n = ring.position(party.me), len(ring)

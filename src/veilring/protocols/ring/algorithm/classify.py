@@ -55,7 +55,7 @@ def local_votes(
     )
     ballots = _ballots(distances, result[:, :1], result[:, -1:], weights)
     votes = np.zeros((len(distances), classes))
-    for label in np.unique(labels):
+    for label in np.flatnonzero(np.bincount(labels)):
         votes[:, label] = ballots[:, labels == label].sum(axis=1)
     return votes
 

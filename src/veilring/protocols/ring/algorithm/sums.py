@@ -138,6 +138,8 @@ def split_shares(
     Any `shares - 1` of them are independent and uniform.
     """
     require(shares >= 1, "shares", shares, "an integer of at least 1")
+    if shares == 1:
+        return values[None]
     parts = np.empty((shares, *values.shape), dtype=np.uint64)
     parts[1:] = draw_masks((shares - 1, *values.shape), rng)
     parts[:1] = values

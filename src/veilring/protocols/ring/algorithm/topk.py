@@ -106,7 +106,7 @@ def own_smallest(values: Floats, k: int) -> Floats:
 def require_bounded(values: Floats, parameters: TopKParameters, field: str = "values") -> None:
     """Reject values outside `[lower, upper]`; `+inf` stands for a missing value and may pass."""
     above = values[values > parameters.upper]
-    inside = values.min(initial=np.inf) >= parameters.lower and np.isposinf(above).all()
+    inside = values.min(initial=np.inf) >= parameters.lower and (above == np.inf).all()
     allowed = f"numbers in [lower, upper] = [{parameters.lower:g}, {parameters.upper:g}]"
     require_that(bool(inside), field, f"{field} must be within the public bounds: {allowed}")
 
