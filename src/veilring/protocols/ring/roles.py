@@ -237,8 +237,8 @@ async def pp_topk(
     `len(ring) * (parameters.rounds + 1) - 1` messages, for any number of runs. A party raises
     `Tampered` if entries are missing that it passed on and no honest party displaces.
 
-    Its own values, shape (runs, any number), are within the public bounds. The public result, shape
-    (runs, k), ascends, and is padded with `upper` if the union is smaller.
+    Its own values have shape (runs, any number); the k smallest are within the public bounds. The
+    public result, shape (runs, k), ascends, and is padded with `upper` if the union is smaller.
     """
     V = own_smallest(own, parameters.k)
     require_bounded(V, parameters, "own")
