@@ -105,9 +105,7 @@ _TABLES: Final = (_rows(0.1, 0.6), _rows(0.35, 0.9, 0.5), _rows(0.45, 0.2))
 def _revealed_totals(inputs: Mapping[str, Any]) -> object:
     """Return the totals at the thresholds that are asked, and the total votes within the radius."""
     rows = [own.rows for own in inputs.values()]
-    opened = open_totals(
-        _QUERY, rows, k=_SEARCH.system.k, upper=_SEARCH.upper, arity=_SEARCH.system.arity
-    )
+    opened = open_totals(_QUERY, rows, _SEARCH.spacing, k=_SEARCH.system.k)
     radius = opened.found.radii[0]
     within = [own.labels[np.abs(own.features - _QUERY[0]).ravel() <= radius] for own in rows]
     return opened.totals, np.bincount(np.concatenate(within), minlength=2)

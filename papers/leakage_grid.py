@@ -23,6 +23,7 @@ from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.files import write_whole
 from veilring.protocols.promise import Estimate
+from veilring.protocols.ranksearch.algorithm.search import Spacing
 from veilring.protocols.ranksearch.algorithm.votes import Nearest
 from veilring.protocols.ranksearch.leakage import Opened, leakage_of_totals, open_nearest
 from veilring.protocols.ranksearch.system import RankSearch
@@ -260,7 +261,7 @@ def _searches(grid: SearchGrid, n: int, k: int, rng: Generator) -> Iterator[Open
         smallest = uniform_values(chunk.stop - chunk.start, n, k + 1, grid.rows, rng)
         labels = np.zeros(smallest.shape[::2], np.int64)
         near = [Nearest(smallest[:, party], labels) for party in range(n)]
-        yield open_nearest(near, k=k, upper=1.0, arity=arity)
+        yield open_nearest(near, Spacing(1.0, arity), k=k)
 
 
 def _mean(values: Floats) -> Estimate:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 import veilring as vr
-from veilring.protocols.ranksearch.algorithm.search import first_cuts
+from veilring.protocols.ranksearch.algorithm.search import Spacing, first_cuts
 from veilring.protocols.ranksearch.algorithm.votes import Ranked
 from veilring.protocols.ring.algorithm.classify import Weights
 
@@ -127,7 +127,7 @@ def main() -> None:
         tell(4 + count, intersect(rows, queries, place))
 
     print("\n  queries   error of the location, by adaptive queries along four lines")
-    radius = first_cuts(UPPER, ARITY).view(np.float64)[RADIUS]
+    radius = first_cuts(Spacing(UPPER, ARITY)).view(np.float64)[RADIUS]
     near = intersect(rows, around(place, 16, 0.05, rng), place)
 
     def within(queries: Points) -> NDArray[np.bool_]:

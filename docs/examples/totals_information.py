@@ -13,6 +13,7 @@ from scipy.stats import poisson
 import veilring as vr
 from veilring.arrays import Floats
 from veilring.data.table import scale_to_unit
+from veilring.protocols.ranksearch.algorithm.search import Spacing
 from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows
 from veilring.protocols.ranksearch.leakage import Opened, open_totals
 
@@ -113,7 +114,7 @@ def print_last_total() -> None:
     near = [nearest_rows(test.X, rows, K) for rows in parts]
 
     def search(parties: int) -> Opened:
-        return open_totals(test.X, parts[:parties], k=K, upper=UPPER, arity=ARITY)
+        return open_totals(test.X, parts[:parties], Spacing(UPPER, ARITY), k=K)
 
     everyone, others = search(8), search(7)
     left = [

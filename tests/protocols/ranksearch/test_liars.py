@@ -43,7 +43,7 @@ from veilring.protocols.ranksearch.adversaries import (
     WrongVotes,
     read_totals,
 )
-from veilring.protocols.ranksearch.algorithm.search import clipped_counts, first_cuts
+from veilring.protocols.ranksearch.algorithm.search import Spacing, clipped_counts, first_cuts
 from veilring.protocols.ranksearch.algorithm.shares import Elements, Scheme, zero_sums
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.roles import SearchAnswer
@@ -385,7 +385,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, parties: Iterable[str]) -> None:
 
 def lower_total(by: int) -> Adversary:
     """Subtract rows from the total at the first threshold that is at least 0.3."""
-    radii = first_cuts(1.0, 16).view(np.float64)
+    radii = first_cuts(Spacing(1.0, 16)).view(np.float64)
     return Subtract(rows=by * (np.arange(len(radii)) == (radii < 0.3).sum()), last=1)
 
 

@@ -34,6 +34,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
     SPARSE_BY,
     End,
     Found,
+    Spacing,
     TotalsSearch,
     clipped_counts,
     cuts_between,
@@ -70,26 +71,26 @@ def test_the_first_step_ends_at_the_bound(upper: float, arity: int) -> None:
     They divide octaves evenly: distances grow by equal numbers of bit patterns. After the step at
     most 2^63 patterns remain, and each further step divides them by m.
     """
-    asked = first_cuts(upper, arity).view(np.float64)
+    asked = first_cuts(Spacing(upper, arity)).view(np.float64)
     assert 1 <= len(asked) <= arity
     assert asked[-1] == upper
     assert (np.diff(asked) > 0).all()
     assert asked[0] >= upper * 2.0**-OCTAVES
-    widths = np.diff(first_cuts(1.0, arity))
+    widths = np.diff(first_cuts(Spacing(1.0, arity)))
     assert np.ptp(widths) <= 1
     assert widths.max() == -(-OCTAVES * 2**52 // arity)
-    assert len(steps_at_most(upper, arity)) <= 1 + math.ceil(63 / math.log2(arity))
+    assert len(steps_at_most(Spacing(upper, arity))) <= 1 + math.ceil(63 / math.log2(arity))
 
 
 @given(_BOUNDS, _ARITIES)
 def test_a_sparse_first_step_asks_fewer_thresholds(upper: float, arity: int) -> None:
     """It asks all thresholds of the upper half of the octaves, and one in four of the others."""
-    every, sparse = (first_cuts(upper, arity, is_sparse=each)[::-1] for each in (False, True))
+    full, fewer = Spacing(upper, arity), Spacing(upper, arity, is_sparse=True)
+    every, sparse = first_cuts(full)[::-1], first_cuts(fewer)[::-1]
     half = arity // 2
     np.testing.assert_array_equal(sparse[:half], every[:half])
     np.testing.assert_array_equal(sparse[half:], every[half::SPARSE_BY])
-    steps = steps_at_most(upper, arity, is_sparse=True)
-    assert len(steps) <= 1 + math.ceil(63 / math.log2(arity))
+    assert len(steps_at_most(fewer)) <= 1 + math.ceil(63 / math.log2(arity))
 
 
 @given(
@@ -109,10 +110,11 @@ def test_any_distance_is_found_exactly(  # noqa: PLR0917  (drawn values)
     smallest = np.full((1, k + 1), np.inf)
     kept = distances[: k + 1]
     smallest[0, : len(kept)] = kept
-    search = TotalsSearch(1, k=k, upper=upper, arity=arity, parties=3, is_sparse=is_sparse)
+    spacing = Spacing(upper, arity, is_sparse)
+    search = TotalsSearch(1, spacing, k=k, parties=3)
     found = run_search(search, lambda asked: clipped_counts(smallest, asked))
     within = int((distances <= found.radii[0]).sum())
-    assert len(found.steps) <= len(steps_at_most(upper, arity, is_sparse=is_sparse))
+    assert len(found.steps) <= len(steps_at_most(spacing))
     if len(distances) < k:
         assert found.ends[0] == End.FEW
         assert found.radii[0] == upper
@@ -156,7 +158,7 @@ def test_cuts_equal_those_of_exact_integers(ends: list[tuple[int, int]], arity: 
 def test_an_invalid_bound_or_arity_is_refused(wrong: dict[str, Any], said: str) -> None:
     """A bound is a finite number above 0, and an interval is divided into at least two parts."""
     with pytest.raises(InputError, match=said):
-        TotalsSearch(**{"queries": 1, "k": 1, "upper": 1.0, "arity": 16, "parties": 3, **wrong})
+        Spacing(**{"upper": 1.0, "arity": 16, **wrong})
 
 
 KS = (1, 5, 20, 100)
@@ -275,7 +277,7 @@ QUERY = np.zeros((1, 1))
 
 def search_of(parties: int, k: int, queries: int = 1) -> TotalsSearch:
     """Return a search of one feature before its first step."""
-    return TotalsSearch(queries, k=k, upper=1.0, arity=4, parties=parties)
+    return TotalsSearch(queries, Spacing(1.0, 4), k=k, parties=parties)
 
 
 @given(st.data())
@@ -383,7 +385,7 @@ def unlabelled(places: Any) -> Rows:
 
 def opened(tables: Sequence[Rows], k: int = 2, queries: Floats = PLACES) -> Opened:
     """Return the opened values of a search among parties."""
-    return open_totals(queries, tables, k=k, upper=UPPER, arity=16)
+    return open_totals(queries, tables, Spacing(UPPER, 16), k=k)
 
 
 async def test_a_record_of_a_search_equals_the_messages_of_a_star() -> None:

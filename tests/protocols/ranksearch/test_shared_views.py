@@ -38,6 +38,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
     Found,
     IntervalSearch,
     Reach,
+    Spacing,
     clipped_counts,
     pattern_of,
 )
@@ -213,6 +214,7 @@ def test_words_at_full_size_have_the_simulators_distribution(
 
 
 PARTIES = 3
+SPACING = Spacing(1.0, 2, is_sparse=True)
 
 
 def keep_all(_dealer: Dealer, needed: int, dealt: Nonzero, _products: Elements) -> Play[Elements]:
@@ -253,7 +255,7 @@ def test_no_drawn_element_is_used_twice() -> None:
             return reach
 
     def play(me: int) -> Play[Ints]:
-        search = (Watched if me == 0 else IntervalSearch)(len(votes), 1.0, 2)
+        search = (Watched if me == 0 else IntervalSearch)(len(votes), SPACING)
         count, own = partial(clipped_counts, smallest[me]), votes.astype(np.uint64) * (me == 1)
         searching = shared_search(seats[me], count, search, k, pytest.fail)
         _, masks = yield from alongside(searching, draw_masks(seats[me], votes.shape, k))
@@ -394,7 +396,7 @@ def step_is_simulated(
     seats = [scripts[me].dealer(kind, scheme, me) for me in range(PARTIES)]
 
     def play(me: int) -> Play[Found]:
-        dealer, search = seats[me], OneStep(size, 1.0, 2)
+        dealer, search = seats[me], OneStep(size, SPACING)
         return shared_search(
             dealer, lambda asked: np.full(len(asked), counts[me]), search, 1, lambda: None
         )

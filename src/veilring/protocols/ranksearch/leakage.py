@@ -21,6 +21,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
     Asked,
     End,
     Found,
+    Spacing,
     TotalsSearch,
     run_search,
 )
@@ -47,23 +48,13 @@ class Opened:
         }
 
 
-def open_totals(
-    queries: Floats,
-    parts: Sequence[Rows],
-    *,
-    k: int,
-    upper: float,
-    arity: int,
-    is_sparse: bool = False,
-) -> Opened:
+def open_totals(queries: Floats, parts: Sequence[Rows], spacing: Spacing, *, k: int) -> Opened:
     """Search the rows of parties with the parties' own steps, and keep the opened totals."""
     near = [nearest_rows(queries, rows, k) for rows in parts]
-    return open_nearest(near, k=k, upper=upper, arity=arity, is_sparse=is_sparse)
+    return open_nearest(near, spacing, k=k)
 
 
-def open_nearest(
-    near: Sequence[Nearest], *, k: int, upper: float, arity: int, is_sparse: bool = False
-) -> Opened:
+def open_nearest(near: Sequence[Nearest], spacing: Spacing, *, k: int) -> Opened:
     """Search as `open_totals` does, given the k + 1 nearest rows of each party."""
     steps: list[tuple[Asked, Ints]] = []
 
@@ -72,9 +63,7 @@ def open_nearest(
         return steps[-1][1]
 
     queries = len(near[0].distances)
-    search = TotalsSearch(
-        queries, k=k, upper=upper, arity=arity, parties=len(near), is_sparse=is_sparse
-    )
+    search = TotalsSearch(queries, spacing, k=k, parties=len(near))
     found = run_search(search, count)
     asked, totals = zip(*steps, strict=True)
     return Opened(found, asked, totals)

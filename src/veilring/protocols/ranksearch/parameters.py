@@ -21,6 +21,7 @@ from veilring.protocols.ranksearch.algorithm.comparing import levels_of
 from veilring.protocols.ranksearch.algorithm.search import (
     Found,
     IntervalSearch,
+    Spacing,
     TotalsSearch,
     run_search,
 )
@@ -115,9 +116,9 @@ class SearchParameters:
         return math.sqrt(self.facts.features)
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether the first step of a search leaves out thresholds: counts are shared."""
-        return self.system.reveal != "totals"
+    def spacing(self) -> Spacing:
+        """The thresholds of a search; the first step leaves some out if counts are shared."""
+        return Spacing(self.upper, self.system.arity, is_sparse=self.system.reveal != "totals")
 
     @property
     def has_adder(self) -> bool:
@@ -186,18 +187,11 @@ class SearchParameters:
 
     def interval_search(self, queries: int) -> IntervalSearch:
         """Return the search for the radii of a batch with shared counts."""
-        return IntervalSearch(queries, self.upper, self.system.arity)
+        return IntervalSearch(queries, self.spacing)
 
     def search(self, queries: int, parties: int) -> TotalsSearch:
         """Return the search for the radii of a batch, before its first step."""
-        return TotalsSearch(
-            queries,
-            k=self.system.k,
-            upper=self.upper,
-            arity=self.system.arity,
-            parties=parties,
-            is_sparse=self.is_sparse,
-        )
+        return TotalsSearch(queries, self.spacing, k=self.system.k, parties=parties)
 
     def answer(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of all parties in this process, with the parties' own steps.

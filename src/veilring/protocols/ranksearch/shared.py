@@ -371,20 +371,19 @@ def _rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:
     """Forecast a batch with unknown steps: the minimum and the maximum cost."""
-    k, arity = parameters.system.k, parameters.system.arity
-    longest = steps_at_most(parameters.upper, arity, is_sparse=parameters.is_sparse)
-    thresholds = [queries * each for each in longest]
+    k = parameters.system.k
+    thresholds = [queries * each for each in steps_at_most(parameters.spacing)]
     following = (each + queries for each in thresholds[1:])
     first, *others = (
         StepSizes(queries, each, queries, each, ahead)
         for each, ahead in zip_longest(thresholds, following, fillvalue=1)
     )
     first = first._replace(equalities=0)
-    shared = [first, *others, StepSizes(queries, 0, 0, 0, 0)]
+    longest = [first, *others, StepSizes(queries, 0, 0, 0, 0)]
     tied = np.ones(queries, dtype=np.bool_)
     most_tied = {VOTES_MAX: queries, **dict.fromkeys({k, max(k, ONE_HOT_MAX)}, 1)}
     least = _Searched(~tied, thresholds[:1], [first], {k: queries})
-    most = _Searched(tied, thresholds, shared, most_tied)
+    most = _Searched(tied, thresholds, longest, most_tied)
     return replace(_cost(parties, least, parameters), most=_cost(parties, most, parameters))
 
 

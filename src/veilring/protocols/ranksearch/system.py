@@ -289,14 +289,8 @@ class SearchSetup(PeerSetup):
         Messages between parties reveal nothing more: the measures of a hop are 0 by proof.
         """
         system, upper, asked = self.parameters.system, self.parameters.upper, queries[:trials]
-        opened = open_totals(
-            asked,
-            list(self.parts.values()),
-            k=system.k,
-            upper=upper,
-            arity=system.arity,
-            is_sparse=self.parameters.is_sparse,
-        )
+        parts, spacing = list(self.parts.values()), self.parameters.spacing
+        opened = open_totals(asked, parts, spacing, k=system.k)
         leaked = leakage_of_totals(opened, system.k, upper)
         if system.reveal != "totals":
             leaked["above"] = np.zeros(len(asked))

@@ -182,19 +182,37 @@ class Found:
         return np.asarray(self.ends == _TIED)
 
 
+@dataclass(frozen=True, slots=True)
+class Spacing:
+    """The thresholds that the steps of a search ask.
+
+    Attributes:
+        upper: The bound on a distance.
+        arity: The number of parts into which a step divides an interval.
+        is_sparse: Whether the first step leaves out thresholds.
+    """
+
+    upper: float
+    arity: int
+    is_sparse: bool = False
+
+    def __post_init__(self) -> None:
+        require(0 < self.upper < np.inf, "upper", self.upper, "a positive, finite number")
+        allowed = f"{ARITY_MIN} to {ARITY_MAX}"
+        require(ARITY_MIN <= self.arity <= ARITY_MAX, "arity", self.arity, allowed)
+
+
 class IntervalSearch:
     """The state of a batch's search, which is public and equal at all parties."""
 
-    def __init__(self, queries: int, upper: float, arity: int, *, is_sparse: bool = True) -> None:
-        require(0 < upper < np.inf, "upper", upper, "a positive, finite number")
-        require(ARITY_MIN <= arity <= ARITY_MAX, "arity", arity, f"{ARITY_MIN} to {ARITY_MAX}")
-        self.arity = arity
+    def __init__(self, queries: int, spacing: Spacing) -> None:
+        self._arity = spacing.arity
         self._lo = np.full(queries, _BELOW_ZERO, dtype=np.int64)
-        self._hi = np.full(queries, pattern_of(upper))
+        self._hi = np.full(queries, pattern_of(spacing.upper))
         self._ends = np.full(queries, _SEARCHING, dtype=np.uint8)
         self._steps: list[int] = []
         self._shared: list[StepSizes] = []
-        self._first = first_cuts(upper, arity, is_sparse=is_sparse)
+        self._first = first_cuts(spacing)
         self._next = StepSizes(0, queries * len(self._first), 0, 0, 0)
         self._ahead = 0  # factors that were drawn for the next step
 
@@ -213,7 +231,7 @@ class IntervalSearch:
         if self.is_first:
             owner = np.repeat(np.arange(len(queries)), len(self._first))
             return Asked(queries, owner, np.tile(self._first, len(queries)))
-        owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self.arity)
+        owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self._arity)
         return Asked(queries, owner, patterns)
 
     def factors_to_draw(self, asked: Asked) -> int:
@@ -222,8 +240,8 @@ class IntervalSearch:
         Together with those that the present step leaves they are a bound on the next tests: of each
         threshold, and for T = k. One is drawn in any case, in a round that has messages then.
         """
-        widest = -(-(self._hi[asked.queries] - self._lo[asked.queries]) // self.arity)
-        most = int(np.minimum(widest[widest > 1], self.arity).sum())
+        widest = -(-(self._hi[asked.queries] - self._lo[asked.queries]) // self._arity)
+        most = int(np.minimum(widest[widest > 1], self._arity).sum())
         return max(1, most - self._factors_left(asked))
 
     def _factors_left(self, asked: Asked) -> int:
@@ -247,7 +265,7 @@ class IntervalSearch:
         self._lo[open_], self._hi[open_], self._ends[open_] = lo, hi, ends
         self._steps.append(len(asked))
         self._shared.append(sizes)
-        dealt = np.minimum(width[ends == _SEARCHING], self.arity) - 1
+        dealt = np.minimum(width[ends == _SEARCHING], self._arity) - 1
         reached = int(np.count_nonzero(reach.is_reached))
         self._next = StepSizes(reached, int(dealt.sum()), 0, 0, 0)
         return reach
@@ -271,17 +289,8 @@ class IntervalSearch:
 class TotalsSearch(IntervalSearch):
     """A search whose parties all learn the totals T themselves, of counts clipped at k + 1."""
 
-    def __init__(
-        self,
-        queries: int,
-        *,
-        k: int,
-        upper: float,
-        arity: int,
-        parties: int,
-        is_sparse: bool = False,
-    ) -> None:
-        super().__init__(queries, upper, arity, is_sparse=is_sparse)
+    def __init__(self, queries: int, spacing: Spacing, *, k: int, parties: int) -> None:
+        super().__init__(queries, spacing)
         require(k >= 1, "k", k, "at least 1")
         self._k, self._parties = k, parties
         self._floor = np.zeros(queries, dtype=np.int64)
@@ -347,17 +356,17 @@ def _lower(patterns: Ints) -> Floats:
 
 
 @cache
-def first_cuts(upper: float, arity: int, *, is_sparse: bool = False) -> Ints:
+def first_cuts(spacing: Spacing) -> Ints:
     """Return the patterns of the first step: in the octaves below the bound, which is included.
 
     A sparse step asks some of the thresholds of the other one, so it reveals less.
     """
-    hi = pattern_of(upper)
+    hi = pattern_of(spacing.upper)
     lo = np.maximum(hi - OCTAVES * _OCTAVE, _BELOW_ZERO)
-    _, inner = cuts_between(np.array([lo]), np.array([hi]), arity)
+    _, inner = cuts_between(np.array([lo]), np.array([hi]), spacing.arity)
     cuts = np.append(inner, hi)
-    if is_sparse:
-        below = np.arange(len(cuts))[::-1] - arity // 2
+    if spacing.is_sparse:
+        below = np.arange(len(cuts))[::-1] - spacing.arity // 2
         cuts = cuts[(below <= 0) | (below % SPARSE_BY == 0)]
     cuts.flags.writeable = False  # shared by all searches
     return cuts
@@ -393,17 +402,17 @@ def clipped_counts(smallest: Floats, asked: Asked) -> Ints:
     return last - before
 
 
-def steps_at_most(upper: float, arity: int, *, is_sparse: bool = False) -> tuple[int, ...]:
+def steps_at_most(spacing: Spacing) -> tuple[int, ...]:
     """Return the number of thresholds in each step of the longest search for one query.
 
     The widest of the first intervals is divided until it is one float wide. That takes at most one
     more step than dividing 2^63 patterns into single ones.
     """
-    first = first_cuts(upper, arity, is_sparse=is_sparse)
+    first = first_cuts(spacing)
     width = int(np.diff(first, prepend=_BELOW_ZERO).max())
     steps = [len(first)]
     while width > 1:
-        pieces = min(width, arity)
+        pieces = min(width, spacing.arity)
         steps.append(pieces - 1)
         width = -(-width // pieces)
     return tuple(steps)
