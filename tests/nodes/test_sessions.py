@@ -192,6 +192,16 @@ async def test_an_unrequested_message_is_blamed_on_its_sender(nodes: Nodes) -> N
         await nodes["bob"].run(hear("ada"), FIRST, PAIR)
 
 
+async def test_the_first_of_several_unrequested_messages_is_blamed(nodes: Nodes) -> None:
+    """The order of arrival decides, even if the party has sent to the other peer before."""
+    working = await begun(nodes["bob"], playing(tell("cy"), hear("cy"), hear("cy")))
+    told = ("ada", "cy", "cy", "cy")
+    for name in told:
+        await nodes[name].endpoint.send("bob", encode(FIRST, Word(text=name)))
+    with pytest.raises(ProtocolViolation, match=r"ada.*test\.word, which was not due"):
+        await working
+
+
 async def test_invalid_bytes_end_every_session_with_their_sender(nodes: Nodes) -> None:
     """Garbage cannot be assigned to a session, so all sessions with its sender end."""
     listening = [await begun(nodes["bob"], hear("ada"), name, PAIR) for name in (FIRST, SECOND)]

@@ -513,18 +513,24 @@ class Session(Party):
         return error
 
     def finish(self) -> None:
-        """Blame the senders of unread messages: honest parties send only expected ones."""
+        """Blame the sender of the first unread message: honest parties send only expected ones."""
         self._check()
         self._over = True
         if self._leaves_unread:
             return
-        for sender, exchange in self._exchanges.items():
-            if exchange.unread and sender not in (self._lost or ()):
-                extra = (
-                    f"sent {exchange.unread[0][1].kind}, which was not due; if it is, receive it"
-                    " before the role ends, or call `leave_unread`"
-                )
-                raise self.fail(ProtocolViolation(sender, extra))
+        lost = self._lost or ()
+        firsts = [
+            (*each.unread[0], each.peer)
+            for each in self._exchanges.values()
+            if each.unread and each.peer not in lost
+        ]
+        if firsts:
+            _, envelope, _, sender = min(firsts, key=itemgetter(0))
+            extra = (
+                f"sent {envelope.kind}, which was not due; if it is, receive it"
+                " before the role ends, or call `leave_unread`"
+            )
+            raise self.fail(ProtocolViolation(sender, extra))
 
     def standing(self) -> Standing:
         """Return the state of this party, or its state when the session failed."""

@@ -27,6 +27,7 @@ from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.masks import MaskedTotals
+from veilring.protocols.ranksearch import Reveal
 from veilring.protocols.ranksearch.algorithm.search import (
     ARITY_MAX,
     ARITY_MIN,
@@ -436,6 +437,17 @@ def test_the_measures_of_a_report_are_counted_query_by_query() -> None:
         assert told["above"][query] == np.mean([total > 1 for total in totals])
     few = opened([unlabelled([0.5, 0.5])] * 3, k=4)
     assert interval_widths(few.found, UPPER).tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("reveal", ["totals", "votes", "label"])
+def test_the_reported_leakage_is_that_of_the_searches_of_a_run(reveal: Reveal) -> None:
+    """The mean width of the published intervals is that of the intervals which the parties find."""
+    rng = np.random.default_rng(5)
+    tables, queries = [unlabelled(rng.random((30, 2))) for _ in range(4)], rng.random((40, 2))
+    setup = ready(tables, classes=1, k=1, reveal=reveal)
+    found = setup.search(queries, tables).found
+    told = setup.leakage(queries, len(queries), rng).published["radius"]
+    assert told.value == interval_widths(found, setup.parameters.upper).mean()
 
 
 def test_the_leakage_about_one_party_equals_that_of_the_joint_distribution() -> None:

@@ -239,7 +239,7 @@ class Numbered(Seat):
 def test_no_drawn_element_is_used_twice() -> None:
     """A batch opens values under different elements: of its counts, and of votes after them."""
     k, rng, classes = 2, np.random.default_rng(0), np.arange(3)
-    smallest = [np.sort(rng.random((4, k + 1)), axis=1) for _ in range(PARTIES)]
+    smallest = [np.sort(rng.random((40, k + 1)), axis=1) for _ in range(PARTIES)]
     votes = rng.multinomial(k, np.full(len(classes), 1 / len(classes)), len(smallest[0]))
     scheme, multiples = Scheme(PRIMES[-1], PARTIES), list[Ints]()
 

@@ -257,7 +257,7 @@ def _tails(laws: Sequence[Outcomes], mean: float) -> tuple[float, float]:
 
 
 def _power(base: Spectrum, exponent: int) -> Spectrum:
-    """Return a power by squaring: NumPy takes up to 17 times as long for complex numbers."""
+    """Return a power, at least 1, by squaring: NumPy takes up to 17 times as long."""
     if exponent == 1:
         return base
     power = _power(base * base, exponent // 2)

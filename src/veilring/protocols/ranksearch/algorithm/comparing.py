@@ -114,8 +114,8 @@ def shared_search(
     thresholds. The search goes on, so that nothing which is sent depends on the check.
     """
     nothing = np.empty(0, dtype=np.int64)
-    before = _Equalities(nothing, nothing.astype(dealer.scheme.wide), nothing)
-    ahead: Elements = nothing
+    ahead: Elements = nothing.astype(dealer.scheme.wide)
+    before = _Equalities(nothing, ahead, nothing)
     prime, minus_k = dealer.scheme.p, dealer.scheme.wide.type(dealer.scheme.p - k)
     while True:
         asked = search.ask() or Asked(nothing, nothing, nothing)
@@ -123,7 +123,7 @@ def shared_search(
             return search.found()
         own, first = count(asked), list[Part]()
         if search.is_first:
-            drawn = Nonzero.to_draw(asked.factors, dealer.scheme.p)
+            drawn = Nonzero.to_draw(asked.factors_needed, dealer.scheme.p)
             first += Nonzero.dealt(dealer, drawn)
         equalities = dealer.opened_products(before.products)
         total, opened, *dealt = yield [dealer.summed(own), equalities, *first]
@@ -138,7 +138,7 @@ def shared_search(
         factors = Nonzero(*dealt) if dealt else ahead
         comparing = _compare(dealer, total[tested], factors, asked, k)
         drawing = _draw_ahead(dealer, search.factors_to_draw(asked), k)
-        left = ahead[asked.factors :]
+        left = ahead[asked.factors_needed :]
         step, more = yield from alongside(comparing, drawing)
         ahead = np.concatenate([left, more])
         if not _could_be(asked, step.below, own, k):
@@ -177,7 +177,7 @@ def _compare(
     dealer: Dealer, total: Elements, drawn: Nonzero | Elements, asked: Asked, k: int
 ) -> Play[_Compared]:
     """Compare totals, with factors that are to be checked or that were drawn ahead."""
-    tests, needed, block = len(asked), asked.factors, plan_of(k).block
+    tests, needed, block = len(asked), asked.factors_needed, plan_of(k).block
     if isinstance(drawn, Nonzero):
         checked = [drawn.checked(dealer)]
         powers, (products,) = yield from shared_powers(dealer, total, block, checked)

@@ -82,7 +82,7 @@ class Asked:
         return len(self.patterns)
 
     @property
-    def factors(self) -> int:
+    def factors_needed(self) -> int:
         """The number of factors that tests take: one of each threshold, and one of each query."""
         return len(self.patterns) + len(self.queries)
 
@@ -237,15 +237,15 @@ class IntervalSearch:
     def factors_to_draw(self, asked: Asked) -> int:
         """Return the number of factors to draw for the next step, given the present one's tests.
 
-        Together with those that the present step leaves they are a bound on the next tests: of each
-        threshold, and for T = k. One is drawn in any case, in a round that has messages then.
+        With those that the present step leaves, they are enough for the next one, which tests each
+        of its thresholds and whether T = k. At least one is drawn, so that each round has messages.
         """
         widest = -(-(self._hi[asked.queries] - self._lo[asked.queries]) // self._arity)
         most = int(np.minimum(widest[widest > 1], self._arity).sum())
         return max(1, most - self._factors_left(asked))
 
     def _factors_left(self, asked: Asked) -> int:
-        return max(0, self._ahead - asked.factors)
+        return max(0, self._ahead - asked.factors_needed)
 
     def narrow(self, asked: Asked, below: Bools) -> Reach:
         """Process a step's tests of T < k, and return the thresholds at which k rows are reached.
