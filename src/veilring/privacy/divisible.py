@@ -215,13 +215,10 @@ def polya(
     `slack` is the error of a table entry in roundings, for each unit of its index and of the scale;
     a larger one changes only the speed.
     """
-    require(0 < exponent <= 1, "exponent", exponent, "above 0 and at most 1")
     if exponent == 1:
         return geometric(scale, shape, rng)
-    require(scale <= POLYA_SCALE_MAX, "scale", scale, f"at most {POLYA_SCALE_MAX:,}")
-    a, s = Fraction(exponent), require_scale("scale", scale)
+    a, s, rising = _polya_tail(exponent, scale)
     draws = rng.random(shape)
-    rising = _polya_tail(a, s)
     drawn = len(rising) - np.searchsorted(rising, draws.ravel(), side="right")
     for index in np.flatnonzero(_doubtful(rising, draws.ravel(), drawn, float(s), slack)):
         number = UniformBits(float(draws.flat[index]))
@@ -236,7 +233,8 @@ def polya_difference(
     rng: np.random.Generator,
 ) -> Ints:
     """Draw a share of discrete Laplace noise: exponents add up, to 1 for all of it."""
-    return polya(exponent, scale, shape, rng) - polya(exponent, scale, shape, rng)
+    above, below = polya(exponent, scale, (2, int(np.prod(shape))), rng)
+    return np.asarray((above - below).reshape(shape))
 
 
 def polya_pmf(k: ArrayLike, exponent: float | Fraction, scale: float | Fraction) -> Floats:
@@ -276,10 +274,15 @@ def _pmf_table(a: Fraction, scale: Fraction, terms: int) -> Floats:
 
 
 @lru_cache(maxsize=32)
-def _polya_tail(a: Fraction, scale: Fraction) -> Floats:
-    """Return the probabilities of at least ..., 2, 1: ascending, for searching."""
-    pmf = _pmf_table(a, scale, math.ceil(_REACH * scale) + 2)
-    return np.cumsum(pmf[:0:-1])
+def _polya_tail(
+    exponent: float | Fraction, scale: float | Fraction
+) -> tuple[Fraction, Fraction, Floats]:
+    """Return the parameters, checked, and the probabilities of at least ..., 2, 1 for searching."""
+    require(0 < exponent <= 1, "exponent", exponent, "above 0 and at most 1")
+    require(scale <= POLYA_SCALE_MAX, "scale", scale, f"at most {POLYA_SCALE_MAX:,}")
+    a, s = Fraction(exponent), require_scale("scale", scale)
+    pmf = _pmf_table(a, s, math.ceil(_REACH * s) + 2)
+    return a, s, np.cumsum(pmf[:0:-1])
 
 
 def _doubtful(
