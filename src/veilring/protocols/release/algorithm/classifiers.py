@@ -192,15 +192,16 @@ class Trees:
         A number is cut in the middle of the range left by the nodes above; a category is separated
         from the others of its column.
         """
-        columns = [np.array([each]) for each in numeric_features(features)]
-        columns += [np.arange(len(features))[each.features] for each in features.categories]
+        columns = [range(each, each + 1) for each in numeric_features(features)]
+        columns += [range(len(features))[each.features] for each in features.categories]
         tested = np.zeros((trees, 2**depth - 1), dtype=np.int64)
         cuts = np.zeros(tested.shape)
         for tree in range(trees):
-            ranges = {0: (np.zeros(len(features)), np.ones(len(features)))}
+            ranges = {0: ([0.0] * len(features), [1.0] * len(features))}
             for node in range(2**depth - 1):
                 lows, highs = ranges.pop(node)
-                feature = rng.choice(columns[rng.integers(len(columns))])
+                column = columns[rng.integers(len(columns))]
+                feature = column[rng.integers(len(column))]
                 cut = (lows[feature] + highs[feature]) / 2
                 below, above = highs.copy(), lows.copy()
                 below[feature] = above[feature] = cut
