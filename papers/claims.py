@@ -31,14 +31,14 @@ def mean_intervals(values: Floats, *, simultaneous: bool = True) -> list[Interva
     Args:
         values: The values, shape (splits, columns), of at least two splits.
     """
-    from scipy import stats
+    from scipy.special import stdtrit
 
     splits, columns = values.shape
     if splits < _SPLITS_MIN:
         raise InputError("splits", splits, f"at least {_SPLITS_MIN}; fewer have no standard error")
     beyond = (1 - CONFIDENCE) / (2 * (columns if simultaneous else 1))
     means = values.mean(axis=0)
-    reach = stats.t.isf(beyond, splits - 1) * values.std(axis=0, ddof=1) / splits**0.5
+    reach = -stdtrit(splits - 1, beyond) * values.std(axis=0, ddof=1) / splits**0.5
     return [Interval(m, m - r, m + r) for m, r in zip(means.tolist(), reach.tolist(), strict=True)]
 
 
