@@ -44,7 +44,7 @@ for command in sys.argv[1:]:
             app(command.split(), standalone_mode=False)
         except Stopped:
             print(json.dumps(sorted(sys.modules)), flush=True)
-            os._exit(0)
+        os._exit(0)
     os.wait()
 """
 PARTIES = {
